@@ -9,14 +9,30 @@
 //! | [`cancel`] | what long work polls: stop, deadline, progress |
 //! | [`kernel`] | the SIMD fence: one table of functions, chosen once a process |
 //! | [`metric`] | l2, cosine, ip: preparation of rows, sign and order of distances |
+//! | [`filter`] | ids that may, or may not, be returned |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
+//! | [`vectors`] | the store of full vectors, by row |
+//! | [`ids`] | external ids and rows: the one authority on what is live |
+//! | [`quantize`] | rotation and RaBitQ codes |
+//! | [`tree`] | blocks, leaves, nodes, snapshots, navigation, publishing |
+//! | [`search`] | candidates by bounds, exact distances, the k nearest |
+//! | [`balance`] | clustering, splits, merges, reassignment, in background threads |
+//! | [`index`] | the handle that people hold |
 
+pub mod balance;
 pub mod cancel;
 pub mod dataset;
 pub mod error;
+pub mod filter;
+pub mod ids;
+pub mod index;
 pub mod kernel;
 pub mod metric;
 pub mod params;
+pub mod quantize;
+pub mod search;
+pub mod tree;
+pub mod vectors;
 
 pub use error::{Error, Result};

@@ -1,6 +1,9 @@
 //! Every tunable of the tree: default, unit, reason and source. [`Params::validate`] is the only gate.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 
 /// Options of an index, fixed when it is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +56,7 @@ impl Params {
         in_range("merge_threshold", self.merge_threshold, 0, self.split_threshold / 4)?;
         in_range("branching", self.branching, 4, 1 << 20)?;
         in_range("reassign_neighbours", self.reassign_neighbours, 0, 1 << 16)?;
-        in_range("threads", self.threads.unwrap_or(1), 1, 1 << 10)
+        in_range("threads", self.threads.unwrap_or(1), 1, MAX_THREADS)
     }
 
     /// The threads to use: what was asked for, or the cores this process may use (affinity and cgroup).
@@ -105,6 +108,13 @@ pub enum Rerank {
     Estimate,
 }
 
+impl Default for Beam {
+    /// A beam that finds about 0.97 of the ten nearest on real text embeddings (see `benchmarks/`).
+    fn default() -> Self {
+        Self { tau: 1.6, least: 16, most: 64, levels: Vec::new() }
+    }
+}
+
 /// The largest `k`.
 pub const MAX_K: usize = 1 << 20;
 
@@ -120,16 +130,49 @@ pub struct SearchOptions {
     /// How candidates are compared.
     pub rerank: Rerank,
     /// Ids that may, or may not, be returned.
-    pub filter: Option<Filter>,
+    pub filter: Option<Arc<Filter>>,
     /// Threads for a batch; `None` keeps the index's.
     pub threads: Option<usize>,
 }
 
-/// Ids that may, or may not, be returned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Filter {
-    /// Only these (unknown ids are ignored).
-    Allow(Vec<i64>),
-    /// All but these.
-    Deny(Vec<i64>),
+impl SearchOptions {
+    /// Refuses what can't work, and names it.
+    pub fn validate(&self, k: usize) -> Result<()> {
+        if k == 0 || k > MAX_K {
+            return Err(Error::invalid("k", format!("a whole number from 1 to {MAX_K}"), k.to_string()));
+        }
+        let mut taus = self.levels.iter().filter_map(|level| level.tau).chain(self.tau);
+        if let Some(tau) = taus.find(|tau| !(*tau >= 1.0 && tau.is_finite())) {
+            return Err(Error::invalid("tau", "a finite number of at least 1", tau.to_string()));
+        }
+        let mut beams = self.levels.iter().map(|level| (level.least.unwrap_or(1), level.most.unwrap_or(usize::MAX))).chain(self.beam);
+        if let Some((least, most)) = beams.find(|(least, most)| *least < 1 || most < least) {
+            let expected = "at least 1, as a number of leaves or as (least, most) with least <= most";
+            return Err(Error::invalid("beam", expected, format!("({least}, {most})")));
+        }
+        let mut percents = self.levels.iter().filter_map(|level| level.least_percent);
+        if let Some(percent) = percents.find(|percent| !(0.0..=100.0).contains(percent)) {
+            return Err(Error::invalid("levels", "least_percent from 0 to 100", percent.to_string()));
+        }
+        if self.rerank == Rerank::Factor(0) {
+            return Err(Error::invalid("rerank", "\"bound\", a whole number of at least 1, or None", "0"));
+        }
+        let threads = self.threads.unwrap_or(1);
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(Error::invalid("threads", format!("a whole number from 1 to {MAX_THREADS}"), threads.to_string()));
+        }
+        Ok(())
+    }
+
+    /// The beam that these options mean.
+    pub fn beam(&self) -> Beam {
+        let default = Beam::default();
+        let (least, most) = self.beam.unwrap_or((default.least, default.most));
+        // A beam alone is a number of leaves: tau doesn't cut it short unless it is given too.
+        let tau = self.tau.unwrap_or(if self.beam.is_some() { f32::MAX } else { default.tau });
+        Beam { tau, least, most, levels: self.levels.clone() }
+    }
 }
+
+/// Most threads of a pool.
+pub const MAX_THREADS: usize = 1 << 10;

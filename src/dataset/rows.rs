@@ -52,13 +52,28 @@ impl<'a> Rows<'a> {
     /// Refuses NaN and infinity, naming the first such row (counted from `first`).
     pub fn check_finite(&self, argument: &'static str, first: usize) -> Result<()> {
         for (i, row) in self.values.chunks_exact(self.dim).enumerate() {
-            // x * 0 is 0 for finite x, NaN otherwise; one sum a row vectorises and needs no branch a value.
-            if row.iter().map(|x| x * 0.0).sum::<f32>() != 0.0 {
-                let bad = row.iter().find(|x| !x.is_finite()).copied().unwrap_or(f32::NAN);
+            if let Some(bad) = not_finite(row) {
                 let given = format!("{bad} in row {}", first + i);
                 return Err(Error::invalid(argument, "finite values (drop or mend such rows first)", given));
             }
         }
         Ok(())
     }
+}
+
+/// The first value that is NaN or infinite.
+pub fn not_finite(row: &[f32]) -> Option<f32> {
+    // x * 0 is 0 for finite x, NaN otherwise; a sum vectorises and needs no branch a value.
+    let sum: f32 = lane_sum(row);
+    if sum == 0.0 { None } else { row.iter().find(|x| !x.is_finite()).copied() }
+}
+
+/// The sum of `x * 0` in eight lanes, which may be added in any order.
+fn lane_sum(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<8>();
+    let mut lanes = [0.0f32; 8];
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += x * 0.0);
+    }
+    lanes.iter().sum::<f32>() + rest.iter().map(|x| x * 0.0).sum::<f32>()
 }

@@ -1,0 +1,152 @@
+//! Clusters the whole tree anew: centroids made globally are better than those that splits make.
+//!
+//! The problem: rows added one leaf at a time leave a tree of splits, and one giant leaf can't be split well from the top down. So when the
+//! index has grown fourfold since it was last clustered (at first from nothing), k-means over a sample of all live rows
+//! gives new centroids, all rows are routed to them, and the new tree replaces the old one at once. Adds, removals and searches go
+//! on meanwhile in the old tree; what they changed is caught up with, the last of it under the lock.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::seq::index;
+use rand_pcg::Pcg64Mcg;
+
+use super::kmeans::{Points, Settings, grow, kmeans};
+use super::plan::target_size;
+use crate::cancel::Task;
+use crate::error::Result;
+use crate::ids::{DEAD, LeafId, Location, NONE};
+use crate::tree::Centroid;
+use crate::tree::insert::Routed;
+use crate::tree::leaf::Care;
+use crate::tree::snapshot::Snapshot;
+use crate::tree::store::{Edit, Store, Topology};
+use crate::vectors::Row;
+
+/// Sampled rows a centroid.
+const SAMPLE: usize = 24;
+/// Lloyd iterations over the sample.
+const ROUNDS: usize = 5;
+/// Rounds of catching up outside the lock.
+const CATCH_UPS: usize = 6;
+/// So few late rows are routed under the lock.
+const FEW: usize = 64;
+
+/// Replaces the tree; returns its leaves.
+pub fn cluster(store: &Store, task: &Task) -> Result<Vec<LeafId>> {
+    let mut plan = Plan::new(store, task)?;
+    for _ in 0..CATCH_UPS {
+        let (late, pin) = store.look(|state, snapshot| (plan.late(state.directory.live_rows()), snapshot.clone()));
+        if late.len() <= FEW {
+            break;
+        }
+        plan.pins.push(pin);
+        plan.take(store, late, task)?;
+    }
+    task.check()?;
+    Ok(plan.publish(store))
+}
+
+/// A tree in the making.
+struct Plan {
+    topology: Topology,
+    rows: Vec<Row>,
+    locations: Vec<Location>,
+    /// Rows that were taken, by number.
+    taken: Vec<bool>,
+    /// Versions that list the rows that were taken: while they are held, no row number means another row.
+    pins: Vec<Arc<Snapshot>>,
+}
+
+impl Plan {
+    fn new(store: &Store, task: &Task) -> Result<Self> {
+        let (rows, pin) = store.look(|state, snapshot| (state.directory.live_rows().collect::<Vec<Row>>(), snapshot.clone()));
+        let centroids = centroids(store, &rows, pin.sequence, task)?;
+        let topology = grow(&store.coder, &centroids, store.padded(), store.params.branching, store.params.seed, task)?;
+        let mut plan = Self { topology, rows: Vec::new(), locations: Vec::new(), taken: Vec::new(), pins: vec![pin] };
+        plan.take(store, rows, task)?;
+        Ok(plan)
+    }
+
+    /// The rows of `live` that weren't taken.
+    fn late(&self, live: impl Iterator<Item = Row>) -> Vec<Row> {
+        live.filter(|&row| !self.taken.get(row as usize).copied().unwrap_or(false)).collect()
+    }
+
+    /// Routes rows into the new tree.
+    fn take(&mut self, store: &Store, rows: Vec<Row>, task: &Task) -> Result<()> {
+        let snapshot = Arc::new(self.topology.snapshot.clone());
+        let routed = Routed::new(store, snapshot, rows, None, NONE, task)?;
+        for (id, mut leaf) in routed.prepare(store.encoder.code_bytes()) {
+            leaf.care = Care::default();
+            self.topology.snapshot.leaves.set(id, Some(Arc::new(leaf)));
+        }
+        self.note(&routed);
+        Ok(())
+    }
+
+    fn note(&mut self, routed: &Routed) {
+        for &row in &routed.rows {
+            let place = row as usize;
+            if place >= self.taken.len() {
+                self.taken.resize(place + 1, false);
+            }
+            self.taken[place] = true;
+        }
+        self.rows.extend(&routed.rows);
+        self.locations.extend(&routed.locations);
+    }
+
+    fn publish(mut self, store: &Store) -> Vec<LeafId> {
+        let mut edit = store.edit();
+        let late = self.late(edit.state().directory.live_rows());
+        let snapshot = Arc::new(self.topology.snapshot.clone());
+        let routed = Routed::alone(store, snapshot, late);
+        self.note(&routed);
+        let dead = self.dead(&edit);
+        edit.replace_topology(self.topology);
+        routed.apply(&mut edit, Vec::new(), |_| false);
+        unlist_all(&mut edit, dead);
+        let state = edit.state();
+        for (&row, &location) in self.rows.iter().zip(&self.locations) {
+            if state.directory.location(row) != DEAD {
+                state.directory.set_location(row, location);
+            }
+        }
+        state.clustered_rows = state.directory.len();
+        state.added_since = 0;
+        edit.publish()
+    }
+
+    /// Postings of rows that died since they were taken.
+    fn dead(&self, edit: &Edit<'_>) -> Vec<(LeafId, Row)> {
+        let taken = self.rows.iter().zip(&self.locations);
+        let gone = taken.filter(|(row, _)| edit.location(**row) == DEAD);
+        gone.flat_map(|(&row, location)| location.iter().filter(|&&leaf| leaf != NONE).map(move |&leaf| (leaf, row))).collect()
+    }
+}
+
+/// Drops postings, one change a leaf.
+pub fn unlist_all(edit: &mut Edit<'_>, mut postings: Vec<(LeafId, Row)>) {
+    postings.sort_unstable();
+    for group in postings.chunk_by(|a, b| a.0 == b.0) {
+        let rows: Vec<Row> = group.iter().map(|&(_, row)| row).collect();
+        edit.unlist(group[0].0, &rows);
+    }
+}
+
+fn centroids(store: &Store, rows: &[Row], sequence: u64, task: &Task) -> Result<Vec<Centroid>> {
+    let clusters = (rows.len() * (1 + store.params.spill)).div_ceil(target_size(&store.params)).max(1);
+    if rows.is_empty() {
+        return Ok(vec![vec![0.0; store.padded()].into()]);
+    }
+    let seed = store.params.seed.wrapping_add(sequence);
+    let size = rows.len().min(clusters * SAMPLE);
+    let mut sample: Vec<Row> =
+        index::sample(&mut Pcg64Mcg::seed_from_u64(seed), rows.len(), size).iter().map(|place| rows[place]).collect();
+    sample.sort_unstable();
+    let load = |number: usize, out: &mut [f32]| store.rotation.rotate(store.vectors.get(sample[number]), out);
+    let points = Points { len: sample.len(), padded: store.padded(), load: &load };
+    let settings = Settings { clusters, rounds: ROUNDS, branching: store.params.branching, seed };
+    kmeans(&store.coder, points, settings, task)
+}

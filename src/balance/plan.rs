@@ -1,0 +1,93 @@
+//! When to do what: pure functions of sizes.
+
+use crate::params::Params;
+use crate::tree::leaf::Care;
+
+/// What a leaf needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Rest,
+    /// To become so many leaves.
+    Split(usize),
+    /// To give its rows to its neighbours.
+    Merge,
+    /// To have its centroid compared with its rows.
+    Refresh,
+}
+
+/// Fruitless attempts after which a leaf is left alone, to be reported.
+pub const ATTEMPTS: u8 = 8;
+
+/// A leaf is split into pieces of about this share of the split threshold, and the whole tree is clustered into such leaves: room to grow,
+/// and well above a merge.
+const FILL: f64 = 0.52;
+
+/// Rows a leaf should have after a split or a clustering.
+pub fn target_size(params: &Params) -> usize {
+    ((params.split_threshold as f64 * FILL) as usize).max(1)
+}
+
+/// What a leaf of so many rows, one of `leaves`, needs.
+pub fn action(rows: usize, care: Care, leaves: usize, params: &Params) -> Action {
+    if care.attempts >= ATTEMPTS {
+        return Action::Rest;
+    }
+    if rows > params.split_threshold {
+        // Rows that are all alike can't be told apart; such a leaf is tried again when it has doubled.
+        let alike = care.unsplittable_at > 0 && rows < 2 * care.unsplittable_at;
+        return if alike { Action::Rest } else { Action::Split(rows.div_ceil(target_size(params)).max(2)) };
+    }
+    if leaves > 1 && (rows == 0 || rows < params.merge_threshold) {
+        return Action::Merge;
+    }
+    // A centroid is the mean of its rows when it is made; half as many new ones may have moved it.
+    if care.appended > params.merge_threshold.max(rows / 2) { Action::Refresh } else { Action::Rest }
+}
+
+/// Growth since the last clustering of the whole tree after which it is worth another one: when three times as many rows were added as
+/// there were, three of four rows have never had a say in where the centroids are. The cost, spread over those rows, is a third more than
+/// clustering once.
+const GROWTH: usize = 3;
+
+/// Whether the whole tree should be clustered anew.
+pub fn wants_clustering(rows: usize, clustered_rows: usize, added_since: usize, params: &Params) -> bool {
+    rows > params.split_threshold && added_since > GROWTH * clustered_rows.max(target_size(params) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn sizes_decide() {
+        let params = Params { split_threshold: 100, merge_threshold: 10, ..Params::default() };
+        let on = |rows, leaves| action(rows, Care::default(), leaves, &params);
+        assert_eq!(on(100, 5), Action::Rest);
+        assert_eq!(on(101, 5), Action::Split(2));
+        assert_eq!(on(1000, 5), Action::Split(20));
+        assert_eq!(on(9, 5), Action::Merge);
+        assert_eq!(on(9, 1), Action::Rest);
+        assert_eq!(on(0, 2), Action::Merge);
+        let grown = Care { appended: 40, ..Care::default() };
+        assert_eq!(action(60, grown, 5, &params), Action::Refresh);
+    }
+
+    #[test]
+    fn what_is_alike_or_hopeless_rests() {
+        let params = Params { split_threshold: 100, merge_threshold: 10, ..Params::default() };
+        let alike = Care { unsplittable_at: 150, ..Care::default() };
+        assert_eq!(action(200, alike, 5, &params), Action::Rest);
+        assert_eq!(action(300, alike, 5, &params), Action::Split(6));
+        let hopeless = Care { attempts: ATTEMPTS, ..Care::default() };
+        assert_eq!(action(300, hopeless, 5, &params), Action::Rest);
+    }
+
+    #[test]
+    fn clusters_at_the_start_and_after_each_fourfold_growth() {
+        let params = Params::default();
+        assert!(!wants_clustering(100, 0, 100, &params));
+        assert!(wants_clustering(1_000, 0, 1_000, &params));
+        assert!(!wants_clustering(3_000, 1_000, 2_000, &params));
+        assert!(wants_clustering(4_001, 1_000, 3_001, &params));
+    }
+}

@@ -1,0 +1,280 @@
+//! One query: leaves nearest first, candidates by bounds, then the exact distances of those that may be among the k nearest.
+//!
+//! A row may be met twice, in its owner and in its spilled copy: the first meeting counts. Dead rows don't occur, a snapshot lists none.
+//! While leaves are scanned the limit is the k-th smallest **upper** bound, so that no exact distance is needed; then candidates are
+//! reranked in the order of their estimates, and whose lower bound is above the k-th exact distance is passed over. So few vectors are
+//! read, and the reads of the next ones can be started early.
+
+use super::topk::TopK;
+use crate::filter::Filter;
+use crate::ids::{LeafId, NONE};
+use crate::kernel::{BLOCK, ScanLimit, prefetch};
+use crate::metric::Metric;
+use crate::params::{Beam, Rerank};
+use crate::quantize::Form;
+use crate::tree::leaf::{Leaf, lanes};
+use crate::tree::navigate::{Choice, Target, navigate};
+use crate::tree::snapshot::Snapshot;
+use crate::tree::store::Store;
+use crate::vectors::Row;
+
+/// What a query asks for, beside its vector.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// Neighbours wanted.
+    pub k: usize,
+    /// Which leaves are scanned.
+    pub beam: Beam,
+    /// How candidates are compared.
+    pub rerank: Rerank,
+    /// Which ids count.
+    pub filter: Option<&'a Filter>,
+}
+
+/// What a query cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Codes scanned.
+    pub scanned: u64,
+    /// Vectors compared exactly.
+    pub reranked: u64,
+    /// Leaves scanned.
+    pub leaves: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.scanned += other.scanned;
+        self.reranked += other.reranked;
+        self.leaves += other.leaves;
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    estimate: f32,
+    lower: f32,
+    row: Row,
+}
+
+/// Answers queries one after the other, with its own scratch.
+pub struct Searcher<'a> {
+    store: &'a Store,
+    prepared: Vec<f32>,
+    target: Target,
+    seen: Seen,
+    candidates: Vec<Candidate>,
+    cost: Cost,
+}
+
+/// Leaves ahead whose first block is fetched while one is scanned.
+const LEAVES_AHEAD: usize = 1;
+/// Candidates ahead whose vector is fetched while one is compared.
+const VECTORS_AHEAD: usize = 4;
+
+impl<'a> Searcher<'a> {
+    /// A searcher over `store`.
+    pub fn new(store: &'a Store) -> Self {
+        Self {
+            store,
+            prepared: vec![0.0; store.vectors.dim()],
+            target: Target::new(store.padded()),
+            seen: Seen::default(),
+            candidates: Vec::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Writes the neighbours of `query` (checked, not prepared) in `snapshot`.
+    pub fn search(&mut self, snapshot: &Snapshot, query: &[f32], request: &Request<'_>, ids: &mut [i64], distances: &mut [f32]) -> Cost {
+        let store = self.store;
+        self.cost = Cost::default();
+        self.prepared.copy_from_slice(query);
+        store.metric.prepare(&mut self.prepared);
+        self.target.aim(store.kernels, &store.rotation, &self.prepared);
+        self.seen.clear();
+        self.candidates.clear();
+        let limit = self.collect(snapshot, request);
+        self.rank(request, limit).write_row(ids, distances);
+        self.cost
+    }
+
+    /// Writes the neighbours of `query` among `rows`, each compared exactly.
+    pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Cost {
+        self.prepared.copy_from_slice(query);
+        self.store.metric.prepare(&mut self.prepared);
+        let mut best = TopK::new(k);
+        for &row in rows {
+            best.push(self.exact(row), self.id(row));
+        }
+        best.write_row(ids, distances);
+        Cost { reranked: rows.len() as u64, ..Cost::default() }
+    }
+
+    fn id(&self, row: Row) -> i64 {
+        self.store.ids.get(row) as i64
+    }
+
+    fn exact(&self, row: Row) -> f32 {
+        self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row))
+    }
+
+    /// Scans leaves until the beam is done, and on, in growing steps, while there are fewer than k candidates.
+    fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> f32 {
+        let keep = match request.rerank {
+            Rerank::Bound | Rerank::Estimate => request.k,
+            Rerank::Factor(factor) => request.k.saturating_mul(factor),
+        };
+        let mut nearest = TopK::new(keep);
+        let mut beam = request.beam.clone();
+        let mut visited: Vec<LeafId> = Vec::new();
+        loop {
+            let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, NONE);
+            let fresh: Vec<Choice> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
+            self.scan_leaves(snapshot, &fresh, request, &mut nearest);
+            if nearest.len() >= request.k || choices.len() >= snapshot.leaves.len() {
+                return nearest.worst();
+            }
+            visited.extend(fresh.iter().map(|choice| choice.id));
+            visited.sort_unstable();
+            let wider = visited.len().saturating_mul(4).max(16);
+            beam = Beam { tau: 1.0, least: wider, most: wider, levels: Vec::new() };
+        }
+    }
+
+    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice], request: &Request<'_>, nearest: &mut TopK) {
+        for (i, choice) in choices.iter().enumerate() {
+            if let Some(next) = choices.get(i + LEAVES_AHEAD).and_then(|next| snapshot.leaf(next.id)) {
+                next.blocks().take(2).for_each(|(block, _)| prefetch(block.raw()));
+            }
+            if let Some(leaf) = snapshot.leaf(choice.id) {
+                self.scan_leaf(leaf, request, nearest);
+                self.cost.leaves += 1;
+            }
+        }
+    }
+
+    fn scan_leaf(&mut self, leaf: &Leaf, request: &Request<'_>, nearest: &mut TopK) {
+        let kernels = self.store.kernels;
+        let distance = (kernels.l2)(&self.target.rotated, &leaf.reference);
+        let add = match self.store.encoder.form() {
+            Form::Distance => distance,
+            Form::Product => -(kernels.dot)(&self.target.rotated, &leaf.reference),
+        };
+        // From here on all numbers are distances of the metric.
+        let add = add + if self.store.metric == Metric::Cosine { 1.0 } else { 0.0 };
+        // With bounds, what counts is what may be near; otherwise it is the estimate.
+        let bounds = request.rerank == Rerank::Bound;
+        let error = if bounds { distance.sqrt() } else { 0.0 };
+        let table = self.target.table();
+        let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
+        for (block, live) in leaf.blocks() {
+            let limit = ScanLimit { add, error, limit: nearest.worst() };
+            let passed = (kernels.scan)(&table, &block.codes(), &limit, &mut estimates, &mut lowers) & live;
+            self.cost.scanned += u64::from(live.count_ones());
+            for place in lanes(passed) {
+                let (estimate, row) = (estimates[place], block.items()[place]);
+                let lower = if bounds { lowers[place] } else { estimate };
+                if lower > nearest.worst() || !self.accepts(request.filter, row) || !self.seen.insert(row) {
+                    continue;
+                }
+                nearest.push(2.0 * estimate - lower, i64::from(row));
+                self.candidates.push(Candidate { estimate, lower, row });
+            }
+        }
+    }
+
+    fn accepts(&self, filter: Option<&Filter>, row: Row) -> bool {
+        filter.is_none_or(|filter| filter.accepts(self.id(row)))
+    }
+
+    fn rank(&mut self, request: &Request<'_>, limit: f32) -> TopK {
+        // NaN estimates (overflowing vectors) stay: only what is known to be too far goes.
+        self.candidates.retain(|candidate| candidate.lower <= limit || candidate.lower.is_nan());
+        self.candidates.sort_unstable_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.row.cmp(&b.row)));
+        let mut best = TopK::new(request.k);
+        if request.rerank == Rerank::Estimate {
+            self.candidates.iter().for_each(|candidate| best.push(candidate.estimate, self.id(candidate.row)));
+            return best;
+        }
+        if let Rerank::Factor(factor) = request.rerank {
+            self.candidates.truncate(request.k.saturating_mul(factor));
+        }
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            if let Some(ahead) = self.candidates.get(i + VECTORS_AHEAD) {
+                prefetch(self.store.vectors.get(ahead.row));
+            }
+            if candidate.lower > best.worst() && request.rerank == Rerank::Bound {
+                continue;
+            }
+            self.cost.reranked += 1;
+            best.push(self.exact(candidate.row), self.id(candidate.row));
+        }
+        best
+    }
+}
+
+/// Rows met by a query: a small open-addressed set that is emptied in one step.
+#[derive(Debug, Default)]
+struct Seen {
+    slots: Vec<(u32, Row)>,
+    round: u32,
+    len: usize,
+}
+
+impl Seen {
+    fn clear(&mut self) {
+        self.len = 0;
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 || self.slots.is_empty() {
+            self.slots = vec![(0, 0); self.slots.len().max(1024)];
+            self.round = 1;
+        }
+    }
+
+    /// True if `row` is new.
+    fn insert(&mut self, row: Row) -> bool {
+        if self.len * 2 >= self.slots.len() {
+            self.grow();
+        }
+        let mask = self.slots.len() - 1;
+        let mut place = row.wrapping_mul(0x9e37_79b1) as usize >> 7 & mask;
+        loop {
+            match self.slots[place] {
+                (round, other) if round == self.round && other == row => return false,
+                (round, _) if round == self.round => place = (place + 1) & mask,
+                _ => break,
+            }
+        }
+        self.slots[place] = (self.round, row);
+        self.len += 1;
+        true
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        let round = self.round;
+        self.slots = vec![(0, 0); (old.len() * 4).max(1024)];
+        (self.round, self.len) = (1, 0);
+        for (_, row) in old.into_iter().filter(|(then, _)| *then == round) {
+            self.insert(row);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seen_rows_are_seen_once_and_forgotten_at_once() {
+        let mut seen = Seen::default();
+        for round in 0..3 {
+            seen.clear();
+            for row in 0..5000u32 {
+                assert!(seen.insert(row * 7 + round), "row {row} is new in round {round}");
+                assert!(!seen.insert(row * 7 + round));
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! An internal node: a partitioned index over the centroids below it.
+//!
+//! Children lie in blocks as rows do, coded by squared distance against the node's reference; beside each block the exact centroids (shared
+//! with whoever else needs them) and their squared norms, from which an estimate of a distance becomes one of an inner product.
+
+use std::sync::Arc;
+
+use super::Centroid;
+use super::block::Block;
+use super::leaf::lanes;
+use crate::kernel::{BLOCK, Kernels, Lanes};
+use crate::quantize::Encoder;
+
+/// Number of a node: of a leaf or of an internal node, by the level of the node that lists it.
+pub type NodeId = u32;
+
+/// A child as its parent lists it.
+#[derive(Debug, Clone)]
+pub struct Child {
+    /// Its number.
+    pub id: NodeId,
+    /// Its routing centroid, rotated.
+    pub centroid: Centroid,
+}
+
+/// Up to 32 children.
+#[derive(Debug, Clone)]
+pub struct ChildBlock {
+    /// Numbers, factors and codes.
+    pub block: Block,
+    /// Squared norms of the centroids; 0 past the children in use.
+    pub norms: Lanes,
+    /// The centroids, in the order of the block.
+    pub centroids: Vec<Centroid>,
+}
+
+impl ChildBlock {
+    /// The mask of entries in use.
+    pub fn mask(&self) -> u32 {
+        ((1u64 << self.centroids.len()) - 1) as u32
+    }
+}
+
+/// An internal node. See the module's page.
+#[derive(Debug, Clone)]
+pub struct Inner {
+    /// What the children are coded against (rotated).
+    pub reference: Centroid,
+    /// Children are leaves at level 1, nodes of level `level - 1` above.
+    pub level: u32,
+    blocks: Vec<Arc<ChildBlock>>,
+}
+
+/// How nodes encode their children.
+#[derive(Debug, Clone, Copy)]
+pub struct ChildCoder {
+    /// The functions.
+    pub kernels: &'static Kernels,
+    /// Codes of [`Form::Distance`](crate::quantize::Form).
+    pub encoder: Encoder,
+}
+
+impl Inner {
+    /// A node of `children`, coded against their mean.
+    pub fn new(coder: &ChildCoder, level: u32, children: &[Child], padded: usize) -> Self {
+        let reference = mean(children.iter().map(|child| &child.centroid[..]), padded).into();
+        let mut node = Self { reference, level, blocks: Vec::with_capacity(children.len().div_ceil(BLOCK)) };
+        node.extend(coder, children);
+        node
+    }
+
+    /// The number of children.
+    pub fn len(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.centroids.len())
+    }
+
+    /// True without children.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The blocks of children.
+    pub fn blocks(&self) -> &[Arc<ChildBlock>] {
+        &self.blocks
+    }
+
+    /// All children.
+    pub fn children(&self) -> impl Iterator<Item = Child> + '_ {
+        self.blocks.iter().flat_map(|block| {
+            block.centroids.iter().zip(block.block.items()).map(|(centroid, &id)| Child { id, centroid: centroid.clone() })
+        })
+    }
+
+    /// Bytes in memory, the shared centroids included.
+    pub fn bytes(&self) -> usize {
+        let one = |block: &Arc<ChildBlock>| {
+            let centroids: usize = block.centroids.iter().map(|centroid| size_of_val::<[f32]>(centroid)).sum();
+            block.block.bytes() + centroids + size_of::<ChildBlock>() + block.centroids.capacity() * size_of::<Centroid>()
+        };
+        self.blocks.iter().map(one).sum::<usize>() + size_of::<Self>()
+    }
+
+    /// This node with `gone` replaced by `new` (either may be empty). Only the blocks that change are copied: the last children move to the
+    /// places that become free.
+    pub fn replaced(&self, coder: &ChildCoder, gone: &[NodeId], new: &[Child]) -> Inner {
+        let mut node = self.clone();
+        let mut new = new.iter();
+        for &id in gone {
+            let Some(place) = node.position(id) else { continue };
+            match new.next() {
+                Some(child) => node.put(coder, place, child),
+                None => node.fill_gap(coder, place),
+            }
+        }
+        node.extend(coder, new.as_slice());
+        node
+    }
+
+    /// This node with another centroid for child `id`.
+    pub fn moved(&self, coder: &ChildCoder, id: NodeId, centroid: Centroid) -> Inner {
+        self.replaced(coder, &[id], &[Child { id, centroid }])
+    }
+
+    /// The centroid of child `id`.
+    pub fn centroid_of(&self, id: NodeId) -> Option<&Centroid> {
+        self.position(id).map(|place| &self.blocks[place / BLOCK].centroids[place % BLOCK])
+    }
+
+    fn position(&self, id: NodeId) -> Option<usize> {
+        self.blocks.iter().enumerate().find_map(|(i, block)| {
+            let items = &block.block.items()[..block.centroids.len()];
+            items.iter().position(|&item| item == id).map(|place| i * BLOCK + place)
+        })
+    }
+
+    fn put(&mut self, coder: &ChildCoder, place: usize, child: &Child) {
+        let mut residual = vec![0.0; child.centroid.len()];
+        let mut bits = vec![0; coder.encoder.code_bytes()];
+        let factors = coder.encoder.encode(&child.centroid, &self.reference, &mut residual, &mut bits);
+        let block = Arc::make_mut(&mut self.blocks[place / BLOCK]);
+        let place = place % BLOCK;
+        block.block.put(place, child.id, factors, &bits);
+        block.norms[place] = (coder.kernels.dot)(&child.centroid, &child.centroid);
+        match block.centroids.get_mut(place) {
+            Some(centroid) => *centroid = child.centroid.clone(),
+            None => block.centroids.push(child.centroid.clone()),
+        }
+    }
+
+    fn fill_gap(&mut self, coder: &ChildCoder, place: usize) {
+        let Some(last) = self.children_of_last().pop() else { return };
+        let end = self.len() - 1;
+        if place != end {
+            self.put(coder, place, &last);
+        }
+        if end.is_multiple_of(BLOCK) {
+            self.blocks.pop();
+        } else if let Some(block) = self.blocks.last_mut() {
+            Arc::make_mut(block).centroids.pop();
+        }
+    }
+
+    fn children_of_last(&self) -> Vec<Child> {
+        let Some(block) = self.blocks.last() else { return Vec::new() };
+        lanes(block.mask()).map(|i| Child { id: block.block.items()[i], centroid: block.centroids[i].clone() }).collect()
+    }
+
+    fn extend(&mut self, coder: &ChildCoder, children: &[Child]) {
+        for child in children {
+            let place = self.len();
+            if place.is_multiple_of(BLOCK) {
+                self.blocks.push(Arc::new(ChildBlock {
+                    block: Block::new(coder.encoder.code_bytes()),
+                    norms: [0.0; BLOCK],
+                    centroids: Vec::with_capacity(BLOCK),
+                }));
+            }
+            self.put(coder, place, child);
+        }
+    }
+}
+
+/// The mean of rows of `len` values; zeros without rows.
+pub fn mean<'a>(rows: impl Iterator<Item = &'a [f32]>, len: usize) -> Vec<f32> {
+    let mut sums = vec![0.0f64; len];
+    let mut count = 0.0f64;
+    for row in rows {
+        sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+        count += 1.0;
+    }
+    sums.iter().map(|sum| (sum / count.max(1.0)) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantize::Form;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_exactly_the_children_it_was_given(steps in prop::collection::vec((0usize..60, 0usize..4), 1..60)) {
+            let kernels = Kernels::get().unwrap();
+            let coder = ChildCoder { kernels, encoder: Encoder::new(kernels, Form::Distance, 64) };
+            let child = |id: NodeId| Child { id, centroid: vec![id as f32; 64].into() };
+            let mut node = Inner::new(&coder, 1, &[child(0)], 64);
+            let mut model = vec![0u32];
+            let mut next = 1;
+            for (place, count) in steps {
+                let gone: Vec<NodeId> = if model.is_empty() { vec![] } else { vec![model.remove(place % model.len())] };
+                let new: Vec<Child> = (next..next + count as u32).map(child).collect();
+                next += count as u32;
+                model.extend(new.iter().map(|child| child.id));
+                node = node.replaced(&coder, &gone, &new);
+                let mut ids: Vec<NodeId> = node.children().map(|child| child.id).collect();
+                ids.sort_unstable();
+                model.sort_unstable();
+                prop_assert_eq!(&ids, &model);
+                prop_assert_eq!(node.len(), model.len());
+                for child in node.children() {
+                    prop_assert_eq!(child.centroid[0], child.id as f32);
+                    prop_assert_eq!(node.centroid_of(child.id).unwrap()[0], child.id as f32);
+                }
+            }
+        }
+    }
+}

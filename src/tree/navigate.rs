@@ -1,0 +1,200 @@
+//! From a query to its leaves: at each level the children are scanned by their codes, the best are scored exactly, and a beam goes on.
+//!
+//! The beam keeps, of the children sorted by exact score, those within `tau` times the best distance, at least `least`, at most `most`
+//! (and at least a percentage of the level's width where a rule says so). `tau` acts on true distances. For inner products, which have no
+//! natural zero, the distance is that of the augmented vectors: `sqrt(|q|^2 + M^2 - 2 <q, c>)` with `M` the largest norm among the
+//! candidates.
+
+use super::Centroid;
+use super::inner::{ChildBlock, Inner, NodeId};
+use super::snapshot::Snapshot;
+use crate::ids::NONE;
+use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale};
+use crate::params::Beam;
+use crate::quantize::Rotation;
+use crate::tree::leaf::lanes;
+
+/// What is nearest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The least distance.
+    Distance,
+    /// The largest inner product.
+    Product,
+}
+
+/// A rotated vector with its fast-scan table: what every scan needs. Reused from query to query.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The rotated vector.
+    pub rotated: Vec<f32>,
+    /// Its squared norm.
+    pub norm: f32,
+    table: Vec<u8>,
+    scale: TableScale,
+}
+
+impl Target {
+    /// Room for vectors of `padded` values.
+    pub fn new(padded: usize) -> Self {
+        Self { rotated: vec![0.0; padded], norm: 0.0, table: vec![0; padded * 4], scale: TableScale::default() }
+    }
+
+    /// Aims at `vector` (prepared, not rotated).
+    pub fn aim(&mut self, kernels: &Kernels, rotation: &Rotation, vector: &[f32]) {
+        rotation.rotate(vector, &mut self.rotated);
+        self.finish(kernels);
+    }
+
+    /// Aims at a vector that is rotated already.
+    pub fn aim_rotated(&mut self, kernels: &Kernels, rotated: &[f32]) {
+        self.rotated.copy_from_slice(rotated);
+        self.finish(kernels);
+    }
+
+    fn finish(&mut self, kernels: &Kernels) {
+        self.norm = (kernels.dot)(&self.rotated, &self.rotated);
+        self.scale = (kernels.build_table)(&self.rotated, &mut self.table);
+    }
+
+    /// The kernel's view.
+    pub fn table(&self) -> ScanTable<'_> {
+        ScanTable { table: &self.table, scale: self.scale }
+    }
+}
+
+/// A node that was reached, with its score: the squared distance, or the negated inner product.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    /// Smaller is nearer.
+    pub score: f32,
+    /// The node.
+    pub id: NodeId,
+}
+
+struct Candidate<'s> {
+    estimate: f32,
+    id: NodeId,
+    norm: f32,
+    centroid: &'s Centroid,
+}
+
+/// The best `room` candidates by estimate, kept with a buffer of as many so that selection is rare.
+struct Reservoir<'s> {
+    room: usize,
+    limit: f32,
+    kept: Vec<Candidate<'s>>,
+}
+
+impl<'s> Reservoir<'s> {
+    fn new(room: usize) -> Self {
+        Self { room, limit: f32::INFINITY, kept: Vec::with_capacity(2 * room.min(256)) }
+    }
+
+    fn push(&mut self, candidate: Candidate<'s>) {
+        self.kept.push(candidate);
+        if self.kept.len() >= 2 * self.room {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        if self.kept.len() > self.room {
+            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.estimate.total_cmp(&b.estimate));
+            self.limit = last.estimate;
+            self.kept.truncate(self.room);
+        }
+    }
+}
+
+/// The leaves of a query, nearest first. `exclude` names a leaf that is passed over ([`NONE`]: no leaf).
+pub fn navigate(snapshot: &Snapshot, kernels: &Kernels, target: &Target, order: Order, beam: &Beam, exclude: u32) -> Vec<Choice> {
+    let mut nodes = vec![Choice { score: 0.0, id: snapshot.root }];
+    for depth in 0..snapshot.levels() as usize {
+        let at_leaves = depth + 1 == snapshot.levels() as usize;
+        let width = if at_leaves { snapshot.leaves.len() } else { nodes_at(snapshot, depth) };
+        let rule = LevelBeam::new(beam, depth, width);
+        let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8));
+        for inner in nodes.iter().filter_map(|node| snapshot.inner(node.id)) {
+            scan_children(kernels, inner, target, order, if at_leaves { exclude } else { NONE }, &mut reservoir);
+        }
+        nodes = rescore(kernels, reservoir, target, order, &rule);
+    }
+    nodes
+}
+
+/// The width of level `depth` below the root, above the leaves: trees are shallow, and only percentage floors at such levels ask.
+fn nodes_at(snapshot: &Snapshot, depth: usize) -> usize {
+    let level = snapshot.levels() as usize - 1 - depth;
+    snapshot.inners.iter().filter(|(_, inner)| inner.level as usize == level).count()
+}
+
+fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order: Order, exclude: u32, reservoir: &mut Reservoir<'s>) {
+    let add = (kernels.l2)(&target.rotated, &inner.reference);
+    let table = target.table();
+    let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for block in inner.blocks() {
+        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many exactly as are kept.
+        let limit = match order {
+            Order::Distance => ScanLimit { add, error: 0.0, limit: reservoir.limit },
+            Order::Product => ScanLimit { add, error: 0.0, limit: f32::INFINITY },
+        };
+        let passed = (kernels.scan)(&table, &block.block.codes(), &limit, &mut estimates, &mut lowers) & block.mask();
+        if order == Order::Product {
+            to_products(block, &mut estimates);
+        }
+        for place in lanes(passed) {
+            let id = block.block.items()[place];
+            if estimates[place] <= reservoir.limit && id != exclude {
+                let centroid = &block.centroids[place];
+                reservoir.push(Candidate { estimate: estimates[place], id, norm: block.norms[place], centroid });
+            }
+        }
+    }
+}
+
+/// `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`, without the last term, which all children share.
+fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
+    for (estimate, norm) in estimates.iter_mut().zip(&block.norms) {
+        *estimate = 0.5 * (*estimate - norm);
+    }
+}
+
+fn rescore(kernels: &Kernels, mut reservoir: Reservoir<'_>, target: &Target, order: Order, rule: &LevelBeam) -> Vec<Choice> {
+    reservoir.trim();
+    let largest = reservoir.kept.iter().fold(0.0f32, |most, candidate| most.max(candidate.norm));
+    let exact = |candidate: &Candidate<'_>| Choice {
+        id: candidate.id,
+        score: match order {
+            Order::Distance => (kernels.l2)(&target.rotated, candidate.centroid),
+            Order::Product => -(kernels.dot)(&target.rotated, candidate.centroid),
+        },
+    };
+    let mut choices: Vec<Choice> = reservoir.kept.iter().map(exact).collect();
+    choices.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
+    let squared = |score: f32| match order {
+        Order::Distance => score,
+        Order::Product => (target.norm + largest + 2.0 * score).max(0.0),
+    };
+    let within = choices.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
+    let near = choices.partition_point(|choice| squared(choice.score) <= within);
+    choices.truncate(near.clamp(rule.least, rule.most));
+    choices
+}
+
+/// A [`Beam`] at one level.
+struct LevelBeam {
+    tau: f32,
+    least: usize,
+    most: usize,
+}
+
+impl LevelBeam {
+    fn new(beam: &Beam, depth: usize, width: usize) -> Self {
+        let rule = beam.levels.get(depth).copied().unwrap_or_default();
+        let most = rule.most.unwrap_or(beam.most).max(1);
+        let percent = rule.least_percent.map_or(0, |percent| (width as f32 * percent / 100.0).ceil() as usize);
+        let least = rule.least.unwrap_or(beam.least).max(percent).clamp(1, most);
+        Self { tau: rule.tau.unwrap_or(beam.tau), least, most }
+    }
+}

@@ -1,0 +1,379 @@
+//! Everything an index holds, and the one way to change it.
+//!
+//! The problem: rows, locations and topology must agree at every moment, for searches that take no lock.
+//! The rule of use: compute against a [`Snapshot`]; then take an [`Edit`], check what the computation assumed, apply, and
+//! [`Edit::publish`]. An edit holds the one lock of the index, so it must be short: no clustering, no routing of more than a few rows.
+//! The hazard: the directory is changed in place. An edit whose directory was changed must be published; whatever may fail is done before.
+//!
+//! Rows that die in an edit may still be read through older snapshots. They are given back when the last of those is gone.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::inner::{Child, ChildCoder, Inner, NodeId};
+use super::leaf::Leaf;
+use super::snapshot::{Snapshot, Table};
+use crate::ids::{DEAD, Directory, LeafId, Location, NONE};
+use crate::kernel::Kernels;
+use crate::metric::Metric;
+use crate::params::Params;
+use crate::quantize::{Encoder, Factors, Form, Rotation};
+use crate::tree::navigate::Order;
+use crate::vectors::{Row, Vectors, Words};
+
+/// An index's data. See the module's page.
+#[derive(Debug)]
+pub struct Store {
+    /// The functions.
+    pub kernels: &'static Kernels,
+    /// What is near.
+    pub metric: Metric,
+    /// The options it was made with.
+    pub params: Params,
+    /// Prepared vectors to the space of centroids and codes.
+    pub rotation: Rotation,
+    /// Full vectors by row, prepared.
+    pub vectors: Arc<Vectors>,
+    /// External ids by row.
+    pub ids: Words,
+    /// Encodes rows.
+    pub encoder: Encoder,
+    /// The process that made it.
+    pub owner: u32,
+    /// Encodes children of internal nodes.
+    pub coder: ChildCoder,
+    snapshot: ArcSwap<Snapshot>,
+    state: Mutex<State>,
+    lock_wait: AtomicU64,
+}
+
+/// What changes in place, under the lock.
+#[derive(Debug)]
+pub struct State {
+    /// Ids, rows, locations.
+    pub directory: Directory,
+    /// Rows that were live when the whole tree was last clustered.
+    pub clustered_rows: usize,
+    /// Rows added since.
+    pub added_since: usize,
+    leaf_parents: Vec<NodeId>,
+    inner_parents: Vec<NodeId>,
+    graveyard: VecDeque<(Weak<Snapshot>, Vec<Row>)>,
+}
+
+impl Store {
+    /// An empty index: a root with one empty leaf.
+    pub fn new(kernels: &'static Kernels, dim: usize, metric: Metric, params: Params) -> Self {
+        let rotation = Rotation::new(kernels, dim, params.seed);
+        let padded = rotation.padded();
+        let form = if metric == Metric::L2 { Form::Distance } else { Form::Product };
+        let coder = ChildCoder { kernels, encoder: Encoder::new(kernels, Form::Distance, padded) };
+        let topology = Topology::of_centroids(&coder, &[vec![0.0; padded].into()], padded);
+        let state = State {
+            directory: Directory::new(),
+            clustered_rows: 0,
+            added_since: 0,
+            leaf_parents: topology.leaf_parents,
+            inner_parents: topology.inner_parents,
+            graveyard: VecDeque::new(),
+        };
+        Self {
+            kernels,
+            metric,
+            params,
+            vectors: Arc::new(Vectors::new(dim)),
+            ids: Words::default(),
+            encoder: Encoder::new(kernels, form, padded),
+            rotation,
+            owner: std::process::id(),
+            coder,
+            snapshot: ArcSwap::from_pointee(topology.snapshot),
+            state: Mutex::new(state),
+            lock_wait: AtomicU64::new(0),
+        }
+    }
+
+    /// Values of a rotated vector.
+    pub fn padded(&self) -> usize {
+        self.rotation.padded()
+    }
+
+    /// What queries order centroids by.
+    pub fn order(&self) -> Order {
+        if self.metric == Metric::Ip { Order::Product } else { Order::Distance }
+    }
+
+    /// The present moment, for a short while.
+    pub fn view(&self) -> Guard<Arc<Snapshot>> {
+        self.snapshot.load()
+    }
+
+    /// The present moment, for as long as it is held.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Looks at the state with the snapshot that belongs to it.
+    pub fn look<T>(&self, look: impl FnOnce(&State, &Arc<Snapshot>) -> T) -> T {
+        let state = self.lock();
+        look(&state, &self.snapshot.load())
+    }
+
+    /// Begins a change.
+    pub fn edit(&self) -> Edit<'_> {
+        let state = self.lock();
+        let next = Snapshot::clone(&self.snapshot.load());
+        Edit { store: self, state, next, dead: Vec::new(), touched: Vec::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Some(state) => state,
+            None => {
+                let start = Instant::now();
+                let state = self.state.lock();
+                self.lock_wait.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                state
+            }
+        }
+    }
+
+    /// Seconds that threads have waited for the lock.
+    pub fn lock_wait(&self) -> f64 {
+        self.lock_wait.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+}
+
+/// A change in the making; see the module's page. Dropped unpublished, its snapshot is forgotten.
+pub struct Edit<'a> {
+    store: &'a Store,
+    state: MutexGuard<'a, State>,
+    /// The snapshot to be.
+    pub next: Snapshot,
+    dead: Vec<Row>,
+    touched: Vec<LeafId>,
+}
+
+impl Edit<'_> {
+    /// The state to check and change.
+    pub fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// Where a row is.
+    pub fn location(&self, row: Row) -> Location {
+        self.state.directory.location(row)
+    }
+
+    /// Points `id` to `row` at `location`; the row it had before is killed. True if there was one.
+    pub fn assign(&mut self, id: i64, row: Row, location: Location) -> bool {
+        match self.state.directory.insert(&self.store.ids, id, row, location) {
+            Some(old) => {
+                self.dead.push(old);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets `id` and kills its row. True if it was live.
+    pub fn forget(&mut self, id: i64) -> bool {
+        match self.state.directory.remove(&self.store.ids, id) {
+            Some(old) => {
+                self.dead.push(old);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Lists encoded rows in a leaf. Their locations are the caller's to set.
+    pub fn append<'p>(&mut self, id: LeafId, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
+        if let Some(leaf) = self.next.leaf(id) {
+            let leaf = leaf.append(self.store.encoder.code_bytes(), postings);
+            self.set_leaf(id, leaf);
+        }
+    }
+
+    /// Drops rows from a leaf's list. Their locations are the caller's to set.
+    pub fn unlist(&mut self, id: LeafId, rows: &[Row]) {
+        if let Some(leaf) = self.next.leaf(id) {
+            let leaf = leaf.without(self.store.encoder.code_bytes(), rows);
+            self.set_leaf(id, leaf);
+        }
+    }
+
+    /// Replaces a leaf's content.
+    pub fn set_leaf(&mut self, id: LeafId, leaf: Leaf) {
+        self.next.leaves.set(id, Some(Arc::new(leaf)));
+        self.touched.push(id);
+    }
+
+    /// Changes the children of a leaf's parent: `gone` leaves go, `new` ones with their centroids come. Returns the new leaves' numbers.
+    pub fn replace_leaves(&mut self, parent: NodeId, gone: &[LeafId], new: Vec<(Leaf, super::Centroid)>) -> Vec<LeafId> {
+        gone.iter().for_each(|&id| self.next.leaves.set(id, None));
+        let mut from = 0;
+        let mut children = Vec::with_capacity(new.len());
+        for (leaf, centroid) in new {
+            let id = self.next.leaves.vacant(from);
+            from = id + 1;
+            self.set_leaf(id, leaf);
+            set_parent(&mut self.state.leaf_parents, id, parent);
+            children.push(Child { id, centroid });
+        }
+        self.change_children(parent, |inner, coder| inner.replaced(coder, gone, &children));
+        children.iter().map(|child| child.id).collect()
+    }
+
+    /// Replaces an internal node.
+    pub fn change_children(&mut self, id: NodeId, change: impl FnOnce(&Inner, &ChildCoder) -> Inner) {
+        if let Some(inner) = self.next.inner(id) {
+            let inner = change(inner, &self.store.coder);
+            self.next.inners.set(id, Some(Arc::new(inner)));
+        }
+    }
+
+    /// Adds an internal node that lists `children`, which become its own. It must then be listed itself, or be made the root.
+    pub fn add_inner(&mut self, inner: Inner) -> NodeId {
+        let id = self.next.inners.vacant(0);
+        self.adopt(id, &inner);
+        self.next.inners.set(id, Some(Arc::new(inner)));
+        id
+    }
+
+    /// Replaces an internal node by one with other children.
+    pub fn set_inner(&mut self, id: NodeId, inner: Inner) {
+        self.adopt(id, &inner);
+        self.next.inners.set(id, Some(Arc::new(inner)));
+    }
+
+    fn adopt(&mut self, id: NodeId, inner: &Inner) {
+        let parents = if inner.level == 1 { &mut self.state.leaf_parents } else { &mut self.state.inner_parents };
+        inner.children().for_each(|child| set_parent(parents, child.id, id));
+    }
+
+    /// The node that lists leaf `id`.
+    pub fn leaf_parent(&self, id: LeafId) -> NodeId {
+        self.state.leaf_parents.get(id as usize).copied().unwrap_or(NONE)
+    }
+
+    /// The node that lists internal node `id`; [`NONE`] for the root.
+    pub fn inner_parent(&self, id: NodeId) -> NodeId {
+        self.state.inner_parents.get(id as usize).copied().unwrap_or(NONE)
+    }
+
+    /// Says which node lists internal node `id`; [`NONE`] for the root.
+    pub fn set_inner_parent(&mut self, id: NodeId, parent: NodeId) {
+        set_parent(&mut self.state.inner_parents, id, parent);
+    }
+
+    /// Replaces the whole topology.
+    pub fn replace_topology(&mut self, topology: Topology) {
+        self.state.leaf_parents = topology.leaf_parents;
+        self.state.inner_parents = topology.inner_parents;
+        self.touched = topology.snapshot.leaves.iter().map(|(id, _)| id).collect();
+        self.next = Snapshot { sequence: self.next.sequence, ..topology.snapshot };
+    }
+
+    /// Kills what was replaced or forgotten, and swaps the snapshot. Returns the leaves that changed.
+    pub fn publish(mut self) -> Vec<LeafId> {
+        self.bury();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        self.next.rows = self.state.directory.len();
+        self.next.sequence += 1;
+        let dead = std::mem::take(&mut self.dead);
+        let old = self.store.snapshot.swap(Arc::new(self.next));
+        // Every version is noted, also one without dead rows: a search that holds it may read rows that die later.
+        self.state.graveyard.push_back((Arc::downgrade(&old), dead));
+        self.state.reap(&self.store.vectors);
+        drop(self.state);
+        // Freeing a large version's nodes takes a while; by now nobody waits for it.
+        drop(old);
+        touched
+    }
+
+    /// Takes the dead rows out of their leaves, one change a leaf.
+    fn bury(&mut self) {
+        let mut listed: Vec<(LeafId, Row)> = Vec::with_capacity(2 * self.dead.len());
+        for &row in &self.dead {
+            let leaves = self.state.directory.location(row);
+            listed.extend(leaves.into_iter().filter(|&leaf| leaf != NONE).map(|leaf| (leaf, row)));
+            self.state.directory.set_location(row, DEAD);
+        }
+        listed.sort_unstable();
+        for group in listed.chunk_by(|a, b| a.0 == b.0) {
+            let rows: Vec<Row> = group.iter().map(|&(_, row)| row).collect();
+            self.unlist(group[0].0, &rows);
+        }
+    }
+}
+
+impl State {
+    /// Gives back the rows of versions that nobody reads any more, oldest first.
+    fn reap(&mut self, vectors: &Vectors) {
+        while self.graveyard.front().is_some_and(|(version, _)| version.strong_count() == 0) {
+            if let Some((_, rows)) = self.graveyard.pop_front() {
+                vectors.release(rows);
+            }
+        }
+    }
+}
+
+fn set_parent(parents: &mut Vec<NodeId>, id: u32, parent: NodeId) {
+    let place = id as usize;
+    if place >= parents.len() {
+        parents.resize(place + 1, NONE);
+    }
+    parents[place] = parent;
+}
+
+/// A whole tree with its parents.
+#[derive(Debug)]
+pub struct Topology {
+    /// The tree; its leaves may be empty.
+    pub snapshot: Snapshot,
+    leaf_parents: Vec<NodeId>,
+    inner_parents: Vec<NodeId>,
+}
+
+impl Topology {
+    /// A root over one empty leaf for each centroid.
+    pub fn of_centroids(coder: &ChildCoder, centroids: &[super::Centroid], padded: usize) -> Self {
+        Self::of_groups(coder, centroids, &[(0..centroids.len() as u32).collect()], padded)
+    }
+
+    /// One empty leaf for each centroid (numbered as they come), one node for each group of leaves, and as many levels above as
+    /// it takes: a root over the nodes.
+    pub fn of_groups(coder: &ChildCoder, centroids: &[super::Centroid], groups: &[Vec<LeafId>], padded: usize) -> Self {
+        let mut leaves = Table::default();
+        let mut inners = Table::default();
+        let mut leaf_parents = Vec::new();
+        let mut inner_parents = Vec::new();
+        for (id, centroid) in centroids.iter().enumerate() {
+            leaves.set(id as u32, Some(Arc::new(Leaf::new(centroid.clone()))));
+        }
+        let mut upper = Vec::new();
+        for (number, group) in groups.iter().enumerate() {
+            let children: Vec<Child> = group.iter().map(|&id| Child { id, centroid: centroids[id as usize].clone() }).collect();
+            group.iter().for_each(|&id| set_parent(&mut leaf_parents, id, number as u32));
+            let inner = Inner::new(coder, 1, &children, padded);
+            upper.push(Child { id: number as u32, centroid: inner.reference.clone() });
+            inners.set(number as u32, Some(Arc::new(inner)));
+        }
+        let mut root = 0;
+        if groups.len() > 1 {
+            root = groups.len() as u32;
+            (0..root).for_each(|id| set_parent(&mut inner_parents, id, root));
+            inners.set(root, Some(Arc::new(Inner::new(coder, 2, &upper, padded))));
+        }
+        set_parent(&mut inner_parents, root, NONE);
+        Self { snapshot: Snapshot { leaves, inners, root, rows: 0, sequence: 0 }, leaf_parents, inner_parents }
+    }
+}

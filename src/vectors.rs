@@ -1,0 +1,194 @@
+//! The store of full vectors, by row.
+//!
+//! The problem: searches read vectors without a lock while writers add rows, and the store must neither move what is read nor ask for a
+//! capacity. So rows live in slabs of doubling size that are never moved or given back; a row that died is used again.
+//!
+//! The rule of use: a row is written through a [`Lease`] before anybody else knows it, then published in a snapshot, and
+//! [`Vectors::release`]d when no snapshot that lists it is left.
+//!
+//! The hazard: a row number that didn't come from a snapshot may be leased and in the middle of a write.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use memmap2::{MmapMut, MmapRaw};
+use parking_lot::Mutex;
+use rayon::prelude::*;
+
+use crate::dataset::Rows;
+use crate::dataset::rows::not_finite;
+use crate::error::{Error, Result};
+
+/// Number of a stored row; dense, used again after the row died.
+pub type Row = u32;
+
+/// Rows of the first slab; each further one is twice as large.
+const FIRST: usize = 1024;
+const SLABS: usize = 22;
+
+/// Slab and place within it.
+fn locate(row: Row) -> (usize, usize) {
+    let shifted = row as usize + FIRST;
+    let slab = (shifted.ilog2() - FIRST.ilog2()) as usize;
+    (slab, shifted - (FIRST << slab))
+}
+
+/// A growing array of plain 64-bit words by row, readable without a lock.
+#[derive(Debug, Default)]
+pub struct Words {
+    slabs: [OnceLock<Box<[AtomicU64]>>; SLABS],
+}
+
+impl Words {
+    /// The word of `row`; 0 before it was set.
+    pub fn get(&self, row: Row) -> u64 {
+        let (slab, place) = locate(row);
+        self.slabs.get(slab).and_then(OnceLock::get).map_or(0, |words| words[place].load(Ordering::Relaxed))
+    }
+
+    /// Sets the word of `row`.
+    pub fn set(&self, row: Row, word: u64) {
+        let (slab, place) = locate(row);
+        let words = self.slabs[slab].get_or_init(|| (0..FIRST << slab).map(|_| AtomicU64::new(0)).collect());
+        words[place].store(word, Ordering::Relaxed);
+    }
+}
+
+/// The full vectors: `dim` f32 values a row.
+#[derive(Debug)]
+pub struct Vectors {
+    dim: usize,
+    slabs: [OnceLock<MmapRaw>; SLABS],
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    next: Row,
+    free: Vec<Row>,
+}
+
+impl Vectors {
+    /// An empty store.
+    pub fn new(dim: usize) -> Self {
+        Self { dim, slabs: Default::default(), numbers: Mutex::default() }
+    }
+
+    /// Values a row.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of the rows that were ever in use.
+    pub fn bytes(&self) -> usize {
+        self.numbers.lock().next as usize * self.dim * size_of::<f32>()
+    }
+
+    /// Takes `count` rows for writing.
+    pub fn lease(self: &Arc<Self>, count: usize) -> Result<Lease> {
+        let mut numbers = self.numbers.lock();
+        let reused = count.min(numbers.free.len());
+        let fresh = count - reused;
+        let end = numbers.next as usize + fresh;
+        // The largest number is kept for "no row".
+        if end >= Row::MAX as usize {
+            return Err(Error::invalid("vectors", format!("at most {} rows in an index", Row::MAX - 1), end.to_string()));
+        }
+        if fresh > 0 {
+            let last = locate((end - 1) as Row).0;
+            self.map_slabs(last)?;
+        }
+        let from = numbers.free.len() - reused;
+        let mut rows: Vec<Row> = numbers.free.drain(from..).collect();
+        rows.extend(numbers.next..end as Row);
+        numbers.next = end as Row;
+        Ok(Lease { vectors: self.clone(), rows })
+    }
+
+    /// Maps all slabs up to `last`; called under the lock of the numbers. Untouched pages cost no memory.
+    fn map_slabs(&self, last: usize) -> Result<()> {
+        for slab in 0..=last {
+            if self.slabs[slab].get().is_none() {
+                let bytes = (FIRST << slab).saturating_mul(self.dim * size_of::<f32>());
+                let map = MmapMut::map_anon(bytes).map_err(|_| Error::OutOfMemory { bytes, purpose: "the store of vectors" })?;
+                // Reads are scattered: with large pages they miss the translation cache far less. A refusal costs only speed.
+                #[cfg(target_os = "linux")]
+                let _ = map.advise(memmap2::Advice::HugePage);
+                let _ = self.slabs[slab].set(MmapRaw::from(map));
+            }
+        }
+        Ok(())
+    }
+
+    fn pointer(&self, row: Row) -> Option<*mut f32> {
+        let (slab, place) = locate(row);
+        let map = self.slabs.get(slab)?.get()?;
+        // SAFETY: `place` is below the slab's rows, so the slot lies within the mapping, which is never unmapped before `self` goes.
+        Some(unsafe { map.as_mut_ptr().cast::<f32>().add(place * self.dim) })
+    }
+
+    /// The vector of a row that a snapshot lists.
+    pub fn get(&self, row: Row) -> &[f32] {
+        match self.pointer(row) {
+            // SAFETY: the slot holds `dim` values, zeroed or written; nobody writes it while a snapshot lists the row (rule of use).
+            Some(slot) => unsafe { std::slice::from_raw_parts(slot, self.dim) },
+            None => &[],
+        }
+    }
+
+    /// Gives rows back whose last snapshot is gone.
+    pub fn release(&self, rows: impl IntoIterator<Item = Row>) {
+        self.numbers.lock().free.extend(rows);
+    }
+}
+
+/// Rows that only their holder knows. Dropped, it gives them back; [`Lease::keep`] hands them over to a snapshot.
+#[derive(Debug)]
+pub struct Lease {
+    vectors: Arc<Vectors>,
+    rows: Vec<Row>,
+}
+
+impl Lease {
+    /// The leased rows, in the order of the batch.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Copies `values` into the rows from `start` on, checks that each copy is finite and lets `prepare` change it; on all threads of the
+    /// pool that this thread belongs to. Returns the first row (counted from the batch's first) with a value that isn't.
+    pub fn fill(&mut self, start: usize, values: Rows<'_>, prepare: impl Fn(&mut [f32]) + Sync) -> Option<(usize, f32)> {
+        let vectors = &self.vectors;
+        let rows = &self.rows[start..start + values.len()];
+        let one = |(i, &row): (usize, &Row)| {
+            let slot = vectors.pointer(row)?;
+            // SAFETY: the lease owns the row alone and names it once, so this is the only reference to its slot of `dim` values.
+            let slot = unsafe { std::slice::from_raw_parts_mut(slot, vectors.dim) };
+            slot.copy_from_slice(values.row(i));
+            if let Some(bad) = not_finite(slot) {
+                return Some((start + i, bad));
+            }
+            prepare(slot);
+            None
+        };
+        if rows.len() < 512 || rayon::current_thread_index().is_none() {
+            rows.iter().enumerate().find_map(one)
+        } else {
+            rows.par_iter().enumerate().with_min_len(256).filter_map(one).min_by_key(|(row, _)| *row)
+        }
+    }
+
+    /// Ends the lease: the rows belong to the snapshots that list them.
+    pub fn keep(mut self) -> Vec<Row> {
+        std::mem::take(&mut self.rows)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.rows.is_empty() {
+            self.vectors.release(self.rows.drain(..));
+        }
+    }
+}
