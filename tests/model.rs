@@ -1,6 +1,8 @@
 //! Random operations against a plain model: a dictionary of vectors and exact search over it. After each step the index must hold exactly
 //! what the dictionary holds, and its invariants must be proven.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

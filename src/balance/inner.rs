@@ -7,7 +7,7 @@ use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::NONE;
 use crate::tree::inner::{Child, Inner, NodeId};
-use crate::tree::navigate::Target;
+use crate::tree::navigate::{Order, Target};
 use crate::tree::store::{Edit, Store};
 
 /// Lloyd iterations.
@@ -41,9 +41,10 @@ fn split(store: &Store, id: NodeId, inner: &Arc<Inner>, task: &Task) -> Result<N
     let children: Vec<Child> = inner.children().collect();
     let load = |number: usize, out: &mut [f32]| out.copy_from_slice(&children[number].centroid);
     let points = Points { len: children.len(), padded, load: &load };
-    let settings = Settings { clusters: 2, rounds: ROUNDS, branching: usize::MAX, seed: store.params.seed ^ u64::from(id) };
+    let settings =
+        Settings { clusters: 2, rounds: ROUNDS, branching: usize::MAX, order: Order::Distance, seed: store.params.seed ^ u64::from(id) };
     let centres = kmeans(&store.coder, points, settings, task)?;
-    let nearest = Nearest::new(&store.coder, &centres, padded, usize::MAX, 0, task)?;
+    let nearest = Nearest::new(&store.coder, &centres, padded, settings, task)?;
     let (mut target, mut distances) = (Target::new(padded), Vec::new());
     // Sorted by how much nearer the first centre is, then cut where the sign changes but never outside the middle half.
     let mut sides: Vec<(f32, Child)> = Vec::with_capacity(children.len());

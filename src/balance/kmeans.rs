@@ -40,6 +40,8 @@ pub struct Settings {
     pub rounds: usize,
     /// Most children of a node, where the centroids are many.
     pub branching: usize,
+    /// What is nearest, where the centroids are many; few are compared by distance.
+    pub order: Order,
     /// Seed.
     pub seed: u64,
 }
@@ -57,12 +59,19 @@ pub fn kmeans(coder: &ChildCoder, points: Points<'_>, settings: Settings, task: 
     let clusters = settings.clusters.min(points.len);
     let mut centroids =
         if clusters <= EXACT { seed_far(coder, points, clusters, &mut random) } else { seed_any(points, clusters, &mut random) };
-    for _ in 0..settings.rounds {
-        let nearest = Nearest::new(coder, &centroids, points.padded, settings.branching, settings.seed, task)?;
-        let sums = sum_by_label(coder, points, &nearest, task)?;
-        centroids = sums.means(points, &mut random);
-    }
+    lloyd(coder, points, &mut centroids, settings, task)?;
     Ok(centroids)
+}
+
+/// Moves `centroids` to the means of the points nearest to them, as often as the settings say.
+pub fn lloyd(coder: &ChildCoder, points: Points<'_>, centroids: &mut Vec<Centroid>, settings: Settings, task: &Task) -> Result<()> {
+    let mut random = Pcg64Mcg::seed_from_u64(settings.seed ^ 1);
+    for _ in 0..settings.rounds {
+        let nearest = Nearest::new(coder, centroids, points.padded, settings, task)?;
+        let sums = sum_by_label(coder, points, &nearest, task)?;
+        *centroids = sums.means(points, &mut random);
+    }
+    Ok(())
 }
 
 fn load(points: Points<'_>, number: usize) -> Vec<f32> {
@@ -114,22 +123,24 @@ pub enum Nearest {
         snapshot: Box<Snapshot>,
         /// One leaf is wanted.
         beam: Beam,
+        /// What is nearest.
+        order: Order,
     },
 }
 
 impl Nearest {
     /// Over `centroids`.
-    pub fn new(coder: &ChildCoder, centroids: &[Centroid], padded: usize, branching: usize, seed: u64, task: &Task) -> Result<Self> {
+    pub fn new(coder: &ChildCoder, centroids: &[Centroid], padded: usize, settings: Settings, task: &Task) -> Result<Self> {
         if centroids.len() <= EXACT {
             return Ok(Nearest::Exact { centroids: centroids.concat() });
         }
-        let topology = grow(coder, centroids, padded, branching, seed, task)?;
+        let topology = grow(coder, centroids, padded, settings.branching, settings.seed, task)?;
         // At upper levels the beam is that of writes; of the leaves one is wanted.
         let mut beam = write_beam();
         let last = crate::params::LevelRule { least: Some(1), most: Some(1), ..Default::default() };
         beam.levels = vec![Default::default(); topology.snapshot.levels() as usize - 1];
         beam.levels.push(last);
-        Ok(Nearest::Coded { snapshot: Box::new(topology.snapshot), beam })
+        Ok(Nearest::Coded { snapshot: Box::new(topology.snapshot), beam, order: settings.order })
     }
 
     /// The number of the centroid nearest to `point`. `target` and `distances` are scratch.
@@ -141,9 +152,9 @@ impl Nearest {
                 let best = distances.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
                 best.map_or(0, |(number, _)| number)
             }
-            Nearest::Coded { snapshot, beam } => {
+            Nearest::Coded { snapshot, beam, order } => {
                 target.aim_rotated(coder.kernels, point);
-                let found = navigate(snapshot, coder.kernels, target, Order::Distance, beam, NONE);
+                let found = navigate(snapshot, coder.kernels, target, *order, beam, NONE);
                 found.first().map_or(0, |choice| choice.id as usize)
             }
         }
@@ -166,9 +177,9 @@ pub fn grow(coder: &ChildCoder, centroids: &[Centroid], padded: usize, branching
     let points = Points { len: centroids.len(), padded, load: &load };
     // Half full, so that splits have room. A root takes as many as there are: it is split later where that is too wide.
     let groups = centroids.len().div_ceil(branching.div_ceil(2));
-    let settings = Settings { clusters: groups, rounds: 8, branching: usize::MAX, seed };
+    let settings = Settings { clusters: groups, rounds: 8, branching: usize::MAX, order: Order::Distance, seed };
     let centres = kmeans(coder, points, settings, task)?;
-    let nearest = Nearest::new(coder, &centres, padded, usize::MAX, seed, task)?;
+    let nearest = Nearest::new(coder, &centres, padded, settings, task)?;
     let (mut target, mut distances) = (Target::new(padded), Vec::new());
     let mut members = vec![Vec::new(); centres.len()];
     for (number, centroid) in centroids.iter().enumerate() {

@@ -7,6 +7,7 @@ use crate::kernel::{BLOCK, ScanLimit};
 use crate::params::Beam;
 use crate::quantize::Form;
 use crate::tree::Centroid;
+use crate::tree::inner::inverse_norm;
 use crate::tree::insert::Routed;
 use crate::tree::leaf::{Care, Leaf, lanes};
 use crate::tree::navigate::{Order, Target, navigate};
@@ -94,7 +95,7 @@ pub fn neighbours_to_move(store: &Store, snapshot: &Snapshot, old: &[f32], new: 
     let beam = Beam { tau: 1.0, least: width, most: width, levels: Vec::new() };
     let mut target = Target::new(store.padded());
     target.aim_rotated(store.kernels, old);
-    let near = navigate(snapshot, store.kernels, &target, Order::Distance, &beam, NONE);
+    let near = navigate(snapshot, store.kernels, &target, store.write_order(), &beam, NONE);
     let targets: Vec<Target> = new
         .iter()
         .map(|centroid| {
@@ -125,9 +126,14 @@ fn drawn_rows(store: &Store, leaf: &Leaf, own: &Target, targets: &[Target]) -> V
             let limit = ScanLimit { add, error: 0.0, limit: f32::INFINITY };
             let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
             (store.kernels.scan)(&target.table(), &block.codes(), &limit, &mut estimates, &mut lowers);
-            if store.encoder.form() == Form::Product {
+            match (store.encoder.form(), store.write_order()) {
+                (Form::Product, Order::Angle) => {
+                    let inverse = inverse_norm(target.norm);
+                    estimates.iter_mut().for_each(|estimate| *estimate *= inverse);
+                }
                 // |v - c|^2 without |v|^2, which is the same for all centroids.
-                estimates.iter_mut().for_each(|estimate| *estimate = target.norm + 2.0 * *estimate);
+                (Form::Product, _) => estimates.iter_mut().for_each(|estimate| *estimate = target.norm + 2.0 * *estimate),
+                (Form::Distance, _) => {}
             }
             estimates
         };

@@ -9,7 +9,7 @@ use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::{LeafId, NONE};
 use crate::tree::Centroid;
-use crate::tree::inner::mean;
+use crate::tree::inner::{inverse_norm, mean};
 use crate::tree::insert::same_reference;
 use crate::tree::leaf::{Care, Leaf, Postings};
 use crate::tree::navigate::Target;
@@ -105,10 +105,15 @@ fn divide(store: &Store, rows: &[Row], ways: usize, task: &Task) -> Result<Vec<V
     let sample: Vec<Row> = rows.iter().copied().step_by(stride).collect();
     let load = |number: usize, out: &mut [f32]| store.rotation.rotate(store.vectors.get(sample[number]), out);
     let points = Points { len: sample.len(), padded: store.padded(), load: &load };
-    let settings =
-        Settings { clusters: ways, rounds: ROUNDS, branching: store.params.branching, seed: store.params.seed ^ rows.len() as u64 };
+    let settings = Settings {
+        clusters: ways,
+        rounds: ROUNDS,
+        branching: store.params.branching,
+        order: store.write_order(),
+        seed: store.params.seed ^ rows.len() as u64,
+    };
     let centres = kmeans(&store.coder, points, settings, task)?;
-    let nearest = Nearest::new(&store.coder, &centres, store.padded(), store.params.branching, store.params.seed, task)?;
+    let nearest = Nearest::new(&store.coder, &centres, store.padded(), settings, task)?;
     let (mut target, mut distances, mut point) = (Target::new(store.padded()), Vec::new(), vec![0.0; store.padded()]);
     let mut groups = vec![Vec::new(); centres.len()];
     let mut both = Vec::new();
@@ -205,12 +210,16 @@ fn reassign(store: &Store, old: &[f32], centroids: &[Centroid], split: &mut Spli
     let snapshot = store.snapshot();
     let mut rows = neighbours_to_move(store, &snapshot, old, centroids, &split.leaves);
     let mut point = vec![0.0; store.padded()];
+    let (kernels, order) = (store.kernels, store.write_order());
+    let inverse = |centroid: &[f32]| inverse_norm((kernels.dot)(centroid, centroid));
+    let old_inverse = inverse(old);
     for (&id, centroid) in split.leaves.iter().zip(centroids) {
+        let new_inverse = inverse(centroid);
         let Some(leaf) = snapshot.leaf(id) else { continue };
         let owned: Vec<Row> = store.look(|state, _| leaf.rows().filter(|&row| state.directory.location(row)[0] == id).collect());
         for row in owned {
             store.rotation.rotate(store.vectors.get(row), &mut point);
-            if (store.kernels.l2)(&point, centroid) > (store.kernels.l2)(&point, old) {
+            if order.score(kernels, &point, centroid, new_inverse) > order.score(kernels, &point, old, old_inverse) {
                 rows.push(row);
             }
         }

@@ -130,7 +130,7 @@ impl<'a> Searcher<'a> {
         let mut visited: Vec<LeafId> = Vec::new();
         loop {
             let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, NONE);
-            let fresh: Vec<Choice> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
+            let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
             self.scan_leaves(snapshot, &fresh, request, &mut nearest);
             if nearest.len() >= request.k || choices.len() >= snapshot.leaves.len() {
                 return nearest.worst();
@@ -142,7 +142,7 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice], request: &Request<'_>, nearest: &mut TopK) {
+    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) {
         for (i, choice) in choices.iter().enumerate() {
             if let Some(next) = choices.get(i + LEAVES_AHEAD).and_then(|next| snapshot.leaf(next.id)) {
                 next.blocks().take(2).for_each(|(block, _)| prefetch(block.raw()));

@@ -30,6 +30,8 @@ pub struct ChildBlock {
     pub block: Block,
     /// Squared norms of the centroids; 0 past the children in use.
     pub norms: Lanes,
+    /// One over their norms; 0 for a zero centroid and past the children in use.
+    pub inverses: Lanes,
     /// The centroids, in the order of the block.
     pub centroids: Vec<Centroid>,
 }
@@ -141,6 +143,7 @@ impl Inner {
         let place = place % BLOCK;
         block.block.put(place, child.id, factors, &bits);
         block.norms[place] = (coder.kernels.dot)(&child.centroid, &child.centroid);
+        block.inverses[place] = inverse_norm(block.norms[place]);
         match block.centroids.get_mut(place) {
             Some(centroid) => *centroid = child.centroid.clone(),
             None => block.centroids.push(child.centroid.clone()),
@@ -172,12 +175,18 @@ impl Inner {
                 self.blocks.push(Arc::new(ChildBlock {
                     block: Block::new(coder.encoder.code_bytes()),
                     norms: [0.0; BLOCK],
+                    inverses: [0.0; BLOCK],
                     centroids: Vec::with_capacity(BLOCK),
                 }));
             }
             self.put(coder, place, child);
         }
     }
+}
+
+/// One over the root of a squared norm; 0 for a zero vector.
+pub fn inverse_norm(square: f32) -> f32 {
+    if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
 }
 
 /// The mean of rows of `len` values; zeros without rows.

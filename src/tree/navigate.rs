@@ -21,6 +21,21 @@ pub enum Order {
     Distance,
     /// The largest inner product.
     Product,
+    /// The smallest angle. Rows of unit length have shorter centroids the more they are spread, and a short centroid seems nearer to
+    /// everything; only its direction says where its rows are.
+    Angle,
+}
+
+impl Order {
+    /// The score of a centroid: smaller is nearer. `inverse` is one over its norm.
+    #[inline]
+    pub fn score(self, kernels: &Kernels, point: &[f32], centroid: &[f32], inverse: f32) -> f32 {
+        match self {
+            Order::Distance => (kernels.l2)(point, centroid),
+            Order::Product => -(kernels.dot)(point, centroid),
+            Order::Angle => -(kernels.dot)(point, centroid) * inverse,
+        }
+    }
 }
 
 /// A rotated vector with its fast-scan table: what every scan needs. Reused from query to query.
@@ -63,27 +78,26 @@ impl Target {
     }
 }
 
-/// A node that was reached, with its score: the squared distance, or the negated inner product.
+/// A node that was reached.
 #[derive(Debug, Clone, Copy)]
-pub struct Choice {
-    /// Smaller is nearer.
+pub struct Choice<'s> {
+    /// The score by [`Order`]; smaller is nearer.
     pub score: f32,
     /// The node.
     pub id: NodeId,
-}
-
-struct Candidate<'s> {
-    estimate: f32,
-    id: NodeId,
-    norm: f32,
-    centroid: &'s Centroid,
+    /// Its routing centroid.
+    pub centroid: &'s Centroid,
+    /// The centroid's squared norm.
+    pub norm: f32,
+    /// One over its norm.
+    pub inverse: f32,
 }
 
 /// The best `room` candidates by estimate, kept with a buffer of as many so that selection is rare.
 struct Reservoir<'s> {
     room: usize,
     limit: f32,
-    kept: Vec<Candidate<'s>>,
+    kept: Vec<Choice<'s>>,
 }
 
 impl<'s> Reservoir<'s> {
@@ -91,7 +105,7 @@ impl<'s> Reservoir<'s> {
         Self { room, limit: f32::INFINITY, kept: Vec::with_capacity(2 * room.min(256)) }
     }
 
-    fn push(&mut self, candidate: Candidate<'s>) {
+    fn push(&mut self, candidate: Choice<'s>) {
         self.kept.push(candidate);
         if self.kept.len() >= 2 * self.room {
             self.trim();
@@ -100,27 +114,39 @@ impl<'s> Reservoir<'s> {
 
     fn trim(&mut self) {
         if self.kept.len() > self.room {
-            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.estimate.total_cmp(&b.estimate));
-            self.limit = last.estimate;
+            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.score.total_cmp(&b.score));
+            self.limit = last.score;
             self.kept.truncate(self.room);
         }
     }
 }
 
 /// The leaves of a query, nearest first. `exclude` names a leaf that is passed over ([`NONE`]: no leaf).
-pub fn navigate(snapshot: &Snapshot, kernels: &Kernels, target: &Target, order: Order, beam: &Beam, exclude: u32) -> Vec<Choice> {
-    let mut nodes = vec![Choice { score: 0.0, id: snapshot.root }];
-    for depth in 0..snapshot.levels() as usize {
-        let at_leaves = depth + 1 == snapshot.levels() as usize;
+pub fn navigate<'s>(
+    snapshot: &'s Snapshot,
+    kernels: &Kernels,
+    target: &Target,
+    order: Order,
+    beam: &Beam,
+    exclude: u32,
+) -> Vec<Choice<'s>> {
+    let mut nodes = vec![snapshot.root];
+    let levels = snapshot.levels() as usize;
+    for depth in 0..levels {
+        let at_leaves = depth + 1 == levels;
         let width = if at_leaves { snapshot.leaves.len() } else { nodes_at(snapshot, depth) };
         let rule = LevelBeam::new(beam, depth, width);
-        let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8));
-        for inner in nodes.iter().filter_map(|node| snapshot.inner(node.id)) {
+        let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8).min(width));
+        for inner in nodes.iter().filter_map(|&id| snapshot.inner(id)) {
             scan_children(kernels, inner, target, order, if at_leaves { exclude } else { NONE }, &mut reservoir);
         }
-        nodes = rescore(kernels, reservoir, target, order, &rule);
+        let choices = rescore(kernels, reservoir, target, order, &rule);
+        if at_leaves {
+            return choices;
+        }
+        nodes = choices.iter().map(|choice| choice.id).collect();
     }
-    nodes
+    Vec::new()
 }
 
 /// The width of level `depth` below the root, above the leaves: trees are shallow, and only percentage floors at such levels ask.
@@ -137,44 +163,49 @@ fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order
         // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many exactly as are kept.
         let limit = match order {
             Order::Distance => ScanLimit { add, error: 0.0, limit: reservoir.limit },
-            Order::Product => ScanLimit { add, error: 0.0, limit: f32::INFINITY },
+            Order::Product | Order::Angle => ScanLimit { add, error: 0.0, limit: f32::INFINITY },
         };
         let passed = (kernels.scan)(&table, &block.block.codes(), &limit, &mut estimates, &mut lowers) & block.mask();
-        if order == Order::Product {
-            to_products(block, &mut estimates);
-        }
+        to_scores(block, target.norm, order, &mut estimates);
         for place in lanes(passed) {
             let id = block.block.items()[place];
             if estimates[place] <= reservoir.limit && id != exclude {
                 let centroid = &block.centroids[place];
-                reservoir.push(Candidate { estimate: estimates[place], id, norm: block.norms[place], centroid });
+                let (norm, inverse) = (block.norms[place], block.inverses[place]);
+                reservoir.push(Choice { score: estimates[place], id, centroid, norm, inverse });
             }
         }
     }
 }
 
-/// `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`, without the last term, which all children share.
-fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
-    for (estimate, norm) in estimates.iter_mut().zip(&block.norms) {
-        *estimate = 0.5 * (*estimate - norm);
+/// From distances to scores: `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`.
+fn to_scores(block: &ChildBlock, norm: f32, order: Order, estimates: &mut Lanes) {
+    match order {
+        Order::Distance => {}
+        Order::Product => {
+            let scores = estimates.iter_mut().zip(&block.norms);
+            scores.for_each(|(estimate, square)| *estimate = 0.5 * (*estimate - square - norm));
+        }
+        Order::Angle => {
+            let scores = estimates.iter_mut().zip(&block.norms).zip(&block.inverses);
+            scores.for_each(|((estimate, square), inverse)| *estimate = 0.5 * (*estimate - square - norm) * inverse);
+        }
     }
 }
 
-fn rescore(kernels: &Kernels, mut reservoir: Reservoir<'_>, target: &Target, order: Order, rule: &LevelBeam) -> Vec<Choice> {
+fn rescore<'s>(kernels: &Kernels, mut reservoir: Reservoir<'s>, target: &Target, order: Order, rule: &LevelBeam) -> Vec<Choice<'s>> {
     reservoir.trim();
-    let largest = reservoir.kept.iter().fold(0.0f32, |most, candidate| most.max(candidate.norm));
-    let exact = |candidate: &Candidate<'_>| Choice {
-        id: candidate.id,
-        score: match order {
-            Order::Distance => (kernels.l2)(&target.rotated, candidate.centroid),
-            Order::Product => -(kernels.dot)(&target.rotated, candidate.centroid),
-        },
-    };
-    let mut choices: Vec<Choice> = reservoir.kept.iter().map(exact).collect();
+    let mut choices = reservoir.kept;
+    let mut largest = 0.0f32;
+    for choice in &mut choices {
+        largest = largest.max(choice.norm);
+        choice.score = order.score(kernels, &target.rotated, choice.centroid, choice.inverse);
+    }
     choices.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
     let squared = |score: f32| match order {
         Order::Distance => score,
         Order::Product => (target.norm + largest + 2.0 * score).max(0.0),
+        Order::Angle => (2.0 + 2.0 * score).max(0.0),
     };
     let within = choices.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
     let near = choices.partition_point(|choice| squared(choice.score) <= within);

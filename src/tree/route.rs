@@ -1,8 +1,9 @@
 //! From a row to its leaves.
 //!
 //! The owner is the leaf with the nearest centroid. The spilled copy goes where its residual is as orthogonal as possible to the owner's:
-//! among the nearest leaves, the one with the least `|r2|^2 + <r2, r1>^2 / |r1|^2` (SOAR, Sun et al. 2023). A query that misses the row in
-//! one leaf, since the residual points the wrong way, is then likely to meet it in the other.
+//! among the nearest leaves, the one with the least `|r2|^2 + w <r2, r1>^2 / |r1|^2` (SOAR, Sun et al. 2023). A query that misses the row in
+//! one leaf, since the residual points the wrong way, is then likely to meet it in the other. Under cosine, residuals are those to the
+//! centroids' directions.
 
 use super::leaf::Postings;
 use super::navigate::{Choice, Order, Target, navigate};
@@ -13,7 +14,9 @@ use crate::params::Beam;
 use crate::vectors::Row;
 
 /// Leaves among which a row's two are chosen. More hardly change the second choice.
-const NEAREST: usize = 16;
+const NEAREST: usize = 24;
+/// The weight `w` of the part along the owner's residual. On real text embeddings 2 to 3 scan 5 to 15 % fewer rows than 1.
+const ORTHOGONAL: f32 = 2.0;
 
 /// How rows find their leaves: a fixed beam, without `tau`.
 pub fn write_beam() -> Beam {
@@ -39,22 +42,28 @@ impl<'a> Router<'a> {
     /// The leaves for a stored vector, in `snapshot`, without `exclude`.
     pub fn route(&mut self, snapshot: &Snapshot, vector: &[f32], exclude: LeafId) -> Location {
         self.target.aim(self.store.kernels, &self.store.rotation, vector);
-        let choices = navigate(snapshot, self.store.kernels, &self.target, Order::Distance, &self.beam, exclude);
+        let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.write_order(), &self.beam, exclude);
         let Some(owner) = choices.first() else { return [NONE; 2] };
-        let spilled = if self.store.params.spill == 0 { NONE } else { self.spilled(snapshot, &choices) };
+        let spilled = if self.store.params.spill == 0 { NONE } else { self.spilled(&choices) };
         [owner.id, spilled]
     }
 
-    fn spilled(&mut self, snapshot: &Snapshot, choices: &[Choice]) -> LeafId {
-        let Some(owner) = choices.first().and_then(|choice| snapshot.leaf(choice.id)) else { return NONE };
+    fn spilled(&mut self, choices: &[Choice<'_>]) -> LeafId {
+        let Some(owner) = choices.first() else { return NONE };
         let dot = self.store.kernels.dot;
-        subtract(&mut self.first, &self.target.rotated, &owner.reference);
+        // Under cosine a centroid counts by its direction.
+        let scale = |choice: &Choice<'_>| if self.store.write_order() == Order::Angle { choice.inverse } else { 1.0 };
+        let length = scale(owner);
+        for ((r, v), c) in self.first.iter_mut().zip(&self.target.rotated).zip(owner.centroid.iter()) {
+            *r = v - length * c;
+        }
         let norm = dot(&self.first, &self.first).max(f32::MIN_POSITIVE);
         let vector_part = dot(&self.first, &self.target.rotated);
-        let cost = |choice: &Choice| {
-            // <r2, r1> = <v, r1> - <c2, r1>
-            let along = snapshot.leaf(choice.id).map_or(0.0, |leaf| vector_part - dot(&self.first, &leaf.reference));
-            choice.score + along * along / norm
+        let cost = |choice: &Choice<'_>| {
+            // <r2, r1> = <v, r1> - <c2, r1>; |r2|^2 = |v|^2 - 2 <v, c2> + |c2|^2, and with directions 2 + 2 score.
+            let along = vector_part - scale(choice) * dot(&self.first, choice.centroid);
+            let square = if self.store.write_order() == Order::Angle { 2.0 * choice.score } else { choice.score };
+            square + ORTHOGONAL * along * along / norm
         };
         let costs = choices[1..].iter().map(|choice| (cost(choice), choice.id));
         costs.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(NONE, |(_, id)| id)
@@ -66,11 +75,5 @@ impl<'a> Router<'a> {
             let (residual, rotated) = (&mut self.residual, &self.target.rotated);
             postings.push(row, |bits| self.store.encoder.encode(rotated, &leaf.reference, residual, bits));
         }
-    }
-}
-
-fn subtract(out: &mut [f32], a: &[f32], b: &[f32]) {
-    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-        *out = a - b;
     }
 }

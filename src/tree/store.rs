@@ -105,7 +105,16 @@ impl Store {
 
     /// What queries order centroids by.
     pub fn order(&self) -> Order {
-        if self.metric == Metric::Ip { Order::Product } else { Order::Distance }
+        match self.metric {
+            Metric::L2 => Order::Distance,
+            Metric::Cosine => Order::Angle,
+            Metric::Ip => Order::Product,
+        }
+    }
+
+    /// What rows order centroids by. Under `ip` rows are kept with those that are near, not with those that are long.
+    pub fn write_order(&self) -> Order {
+        if self.metric == Metric::Ip { Order::Distance } else { self.order() }
     }
 
     /// The present moment, for a short while.
