@@ -40,7 +40,7 @@ fn two_stages(chunks: &mut [[f32; 8]], half: usize) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn hadamard(values: &mut [f32]) {
+pub(in crate::kernel) fn hadamard(values: &mut [f32]) {
     if values.len() < 8 {
         return scalar::hadamard_body(values);
     }
@@ -66,7 +66,7 @@ pub(super) fn hadamard(values: &mut [f32]) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
+pub(in crate::kernel) fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
     debug_assert!(residual.len() == reference.len() && residual.len() == 8 * bits.len());
     let (residual, _) = residual.as_chunks::<8>();
     let (reference, _) = reference.as_chunks::<8>();
@@ -107,7 +107,7 @@ fn group_entries(group: &[f32; GROUP], inverse: f32) -> __m128i {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
+pub(in crate::kernel) fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
     debug_assert!(query.len().is_multiple_of(GROUP) && table.len() == query.len() / GROUP * 16);
     let (groups, _) = query.as_chunks::<GROUP>();
     let (tables, _) = table.as_chunks_mut::<16>();
