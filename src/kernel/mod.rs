@@ -9,6 +9,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub mod scalar;
 #[cfg(test)]
 mod suite;
@@ -176,6 +178,8 @@ impl Kernels {
             Isa::Scalar => Some(&scalar::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::kernels(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::kernels(),
             _ => None,
         }
     }

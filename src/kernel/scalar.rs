@@ -114,15 +114,25 @@ fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
     CodeSums { absolute: total(&sums[0]), square: total(&sums[1]), reference_sign: total(&sums[2]), reference_residual: total(&sums[3]) }
 }
 
+/// The sum of a group's negative values: the least sum over its subsets.
+#[inline(always)]
+pub(super) fn least_sum(group: &[f32; GROUP]) -> f32 {
+    // One instruction, which f32::min is not: it has to look for NaN.
+    let [a, b, c, d] = group.map(|x| if x < 0.0 { x } else { 0.0 });
+    (a + b) + (c + d)
+}
+
 /// The scale of a query's table, and `1 / step`. Each group's entries are counted from the group's least sum, so one step serves all
 /// groups: the largest spread over 255.
 #[inline(always)]
 pub(super) fn table_scale(groups: &[[f32; GROUP]]) -> (TableScale, f32) {
     let (mut spread, mut least, mut total) = (0.0f32, 0.0f32, 0.0f32);
     for group in groups {
-        spread = spread.max(group.iter().map(|x| x.abs()).sum());
-        least += group.iter().map(|x| x.min(0.0)).sum::<f32>();
-        total += group.iter().sum::<f32>();
+        let [a, b, c, d] = group.map(f32::abs);
+        let size = (a + b) + (c + d);
+        spread = if size > spread { size } else { spread };
+        least += least_sum(group);
+        total += (group[0] + group[1]) + (group[2] + group[3]);
     }
     // A spread so small that 1 / step would be infinite counts as none.
     let step = if spread > 255.0 * f32::MIN_POSITIVE { spread / 255.0 } else { 1.0 };
@@ -137,8 +147,7 @@ fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
     let (tables, _) = table.as_chunks_mut::<16>();
     let (scale, inverse) = table_scale(groups);
     for (group, entries) in groups.iter().zip(tables) {
-        let base = group.iter().map(|x| x.min(0.0)).sum::<f32>();
-        let mut sums = [-base; 16];
+        let mut sums = [-least_sum(group); 16];
         for (j, &x) in group.iter().enumerate() {
             for (pattern, sum) in sums.iter_mut().enumerate() {
                 *sum += if pattern >> j & 1 == 1 { x } else { 0.0 };

@@ -9,7 +9,7 @@
 
 mod products;
 mod scan;
-mod transform;
+pub(super) mod transform;
 
 use std::arch::x86_64::*;
 
@@ -53,14 +53,14 @@ fn store(values: &mut [f32; 8], vector: __m256) {
 /// The sum of all lanes, added as a tree: neighbours, neighbouring pairs, halves.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn total(vector: __m256) -> f32 {
+pub(super) fn total(vector: __m256) -> f32 {
     totals(&[vector, _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()])[0]
 }
 
 /// [`total`] of four vectors at once.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn totals(vectors: &[__m256; 4]) -> [f32; 4] {
+pub(super) fn totals(vectors: &[__m256; 4]) -> [f32; 4] {
     let pairs = _mm256_hadd_ps(_mm256_hadd_ps(vectors[0], vectors[1]), _mm256_hadd_ps(vectors[2], vectors[3]));
     let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
     let mut out = [0.0; 4];

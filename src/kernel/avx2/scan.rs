@@ -10,8 +10,8 @@ use std::arch::x86_64::*;
 use super::{load, store};
 use crate::kernel::{BLOCK, CodeBlock, Lanes, ScanLimit, ScanTable};
 
-/// Pairs of groups between two widenings.
-const PAIRS: usize = 128;
+/// Bytes of codes between two widenings: 256 groups.
+const WIDEN: usize = 256 * 16;
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -23,10 +23,9 @@ fn load_pair(bytes: &[u8; 32]) -> __m256i {
 /// One group in the low half, zeros in the high half: a table of zeros adds nothing.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn load_single(bytes: &[u8]) -> __m256i {
-    let mut padded = [0u8; 32];
-    padded[..16].copy_from_slice(&bytes[..16]);
-    load_pair(&padded)
+fn load_single(bytes: &[u8; 16]) -> __m256i {
+    // SAFETY: the reference covers the 16 bytes that are read, and this load needs no alignment.
+    _mm256_zextsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
 }
 
 /// Sums of bytes in 16-bit lanes, for the entries 0 to 15 and 16 to 31.
@@ -38,19 +37,14 @@ struct Running {
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn running() -> Running {
-    Running { whole: [_mm256_setzero_si256(); 2], odd: [_mm256_setzero_si256(); 2] }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma")]
 fn add_pair(sums: &mut Running, codes: __m256i, table: __m256i) {
     let nibble = _mm256_set1_epi8(15);
     let halves = [_mm256_and_si256(codes, nibble), _mm256_and_si256(_mm256_srli_epi16::<4>(codes), nibble)];
     for (half, index) in halves.into_iter().enumerate() {
         let found = _mm256_shuffle_epi8(table, index);
         sums.whole[half] = _mm256_add_epi16(sums.whole[half], found);
-        sums.odd[half] = _mm256_add_epi16(sums.odd[half], _mm256_srli_epi16::<8>(found));
+        // A multiply by 0 and 1 rather than a shift: the shuffles keep the units busy that also shift.
+        sums.odd[half] = _mm256_add_epi16(sums.odd[half], _mm256_maddubs_epi16(found, _mm256_set1_epi16(0x100)));
     }
 }
 
@@ -70,41 +64,61 @@ fn widen(totals: &mut [__m256i; 4], sums: &Running) {
     }
 }
 
+/// Sums of at most [`WIDEN`] bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn block_sums(codes: &[u8], table: &[u8]) -> [__m256i; 4] {
-    debug_assert!(codes.len() == table.len() && codes.len().is_multiple_of(16));
-    let (codes, codes_rest) = codes.as_chunks::<32>();
-    let (tables, table_rest) = table.as_chunks::<32>();
-    let mut totals = [_mm256_setzero_si256(); 4];
-    for (codes, tables) in codes.chunks(PAIRS).zip(tables.chunks(PAIRS)) {
-        let mut sums = running();
-        for (codes, table) in codes.iter().zip(tables) {
+fn run(codes: &[u8], table: &[u8]) -> Running {
+    let mut sums = Running { whole: [_mm256_setzero_si256(); 2], odd: [_mm256_setzero_si256(); 2] };
+    let (codes_pairs, codes_rest) = codes.as_chunks::<32>();
+    let (table_pairs, table_rest) = table.as_chunks::<32>();
+    let (codes_eights, codes_pairs) = codes_pairs.as_chunks::<4>();
+    let (table_eights, table_pairs) = table_pairs.as_chunks::<4>();
+    for (codes, table) in codes_eights.iter().zip(table_eights) {
+        for (codes, table) in codes.iter().zip(table) {
             add_pair(&mut sums, load_pair(codes), load_pair(table));
         }
-        widen(&mut totals, &sums);
     }
-    if !codes_rest.is_empty() {
-        let mut sums = running();
-        add_pair(&mut sums, load_single(codes_rest), load_single(table_rest));
-        widen(&mut totals, &sums);
+    for (codes, table) in codes_pairs.iter().zip(table_pairs) {
+        add_pair(&mut sums, load_pair(codes), load_pair(table));
     }
-    totals
+    if let (Some(codes), Some(table)) = (codes_rest.first_chunk(), table_rest.first_chunk()) {
+        add_pair(&mut sums, load_single(codes), load_single(table));
+    }
+    sums
+}
+
+/// Hands the sums of a block to `finish`, eight entries a register. Compiled once for each `finish`, so that they stay in registers.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn with_sums<T>(codes: &[u8], table: &[u8], finish: impl FnOnce([__m256i; 4]) -> T) -> T {
+    debug_assert!(codes.len() == table.len() && codes.len().is_multiple_of(16));
+    let mut totals = [_mm256_setzero_si256(); 4];
+    for (codes, table) in codes.chunks(WIDEN).zip(table.chunks(WIDEN)) {
+        widen(&mut totals, &run(codes, table));
+    }
+    finish(totals)
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn scan_sums(codes: &[u8], table: &[u8], out: &mut [u32; BLOCK]) {
-    let totals = block_sums(codes, table);
-    let (parts, _) = out.as_chunks_mut::<8>();
-    for (part, total) in parts.iter_mut().zip(totals) {
-        // SAFETY: the reference covers the 32 bytes that are written, and this store needs no alignment.
-        unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), total) };
-    }
+    with_sums(codes, table, |totals| {
+        let (parts, _) = out.as_chunks_mut::<8>();
+        for (part, total) in parts.iter_mut().zip(totals) {
+            // SAFETY: the reference covers the 32 bytes that are written, and this store needs no alignment.
+            unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), total) };
+        }
+    })
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32 {
-    let sums = block_sums(block.codes, table.table);
+    with_sums(block.codes, table.table, |sums| bounds(sums, table, block, limit, estimates, lowers))
+}
+
+/// The arithmetic after the sums. Where nothing is within the limit, nothing is stored.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn bounds(sums: [__m256i; 4], table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32 {
     let (adds, _) = block.add.as_chunks::<8>();
     let (rescales, _) = block.rescale.as_chunks::<8>();
     let (errors, _) = block.error.as_chunks::<8>();

@@ -40,7 +40,7 @@ fn two_stages(chunks: &mut [[f32; 8]], half: usize) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn hadamard(values: &mut [f32]) {
+pub(in crate::kernel) fn hadamard(values: &mut [f32]) {
     if values.len() < 8 {
         return scalar::hadamard_body(values);
     }
@@ -66,7 +66,7 @@ pub(super) fn hadamard(values: &mut [f32]) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
+pub(in crate::kernel) fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
     debug_assert!(residual.len() == reference.len() && residual.len() == 8 * bits.len());
     let (residual, _) = residual.as_chunks::<8>();
     let (reference, _) = reference.as_chunks::<8>();
@@ -88,16 +88,15 @@ pub(super) fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> Co
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn group_entries(group: &[f32; GROUP], inverse: f32) -> __m128i {
-    let base = group.iter().map(|x| x.min(0.0)).sum::<f32>();
     let patterns = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    let (mut low, mut high) = (_mm256_set1_ps(-base), _mm256_set1_ps(-base));
-    for (j, &x) in group.iter().enumerate() {
+    let mut low = _mm256_set1_ps(-scalar::least_sum(group));
+    for (j, &x) in group[..3].iter().enumerate() {
         let bit = _mm256_set1_epi32(1 << j);
-        let chosen =
-            |patterns| _mm256_and_ps(_mm256_set1_ps(x), _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(patterns, bit), bit)));
-        low = _mm256_add_ps(low, chosen(patterns));
-        high = _mm256_add_ps(high, chosen(_mm256_add_epi32(patterns, _mm256_set1_epi32(8))));
+        let chosen = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(patterns, bit), bit));
+        low = _mm256_add_ps(low, _mm256_and_ps(_mm256_set1_ps(x), chosen));
     }
+    // The last value is in none of the first eight patterns and in all of the others.
+    let high = _mm256_add_ps(low, _mm256_set1_ps(group[3]));
     let whole = |sums| {
         let steps = _mm256_add_ps(_mm256_mul_ps(sums, _mm256_set1_ps(inverse)), _mm256_set1_ps(0.5));
         // The order of arguments lets a NaN through, which becomes 0 like in the portable kernel.
@@ -108,7 +107,7 @@ fn group_entries(group: &[f32; GROUP], inverse: f32) -> __m128i {
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
+pub(in crate::kernel) fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
     debug_assert!(query.len().is_multiple_of(GROUP) && table.len() == query.len() / GROUP * 16);
     let (groups, _) = query.as_chunks::<GROUP>();
     let (tables, _) = table.as_chunks_mut::<16>();
