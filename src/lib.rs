@@ -11,6 +11,7 @@
 //! | [`metric`] | l2, cosine, ip: preparation of rows, sign and order of distances |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
+//! | [`search`] | finding the nearest rows: top-k |
 
 pub mod cancel;
 pub mod dataset;
@@ -18,5 +19,6 @@ pub mod error;
 pub mod kernel;
 pub mod metric;
 pub mod params;
+pub mod search;
 
 pub use error::{Error, Result};
