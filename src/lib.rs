@@ -11,7 +11,7 @@
 //! | [`metric`] | l2, cosine, ip: preparation of rows, sign and order of distances |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
-//! | [`search`] | finding the nearest rows: top-k |
+//! | [`search`] | finding the nearest rows: top-k, brute force |
 
 pub mod cancel;
 pub mod dataset;

@@ -3,8 +3,12 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`topk`] | keeps the k nearest, ties by the smaller id; writes fixed-width result rows |
+//! | [`margin`] | what an approximate product proves of an exact distance |
+//! | [`exact`] | brute force over all rows: the ground truth |
 
+pub mod exact;
 pub mod margin;
 pub mod topk;
 
+pub use exact::exact_search;
 pub use topk::{Neighbour, TopK};
