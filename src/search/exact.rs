@@ -20,17 +20,20 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
 use crate::params::MAX_K;
-use crate::search::margin::{Margin, passes, score_cosine, score_ip, score_l2};
+use crate::search::margin::{Margin, passes, score_cosine, score_direct, score_ip, score_l2};
 use crate::search::topk::{NO_ID, TopK};
 
 /// Bytes of a block of rows: with a tile of queries and of products it fits a second-level cache of 512 KiB.
-const BLOCK_BYTES: usize = 192 << 10;
+const BLOCK_BYTES: usize = 144 << 10;
 
 /// Rows of a block at most, so that small rows leave room for the products.
-const BLOCK_ROWS: usize = 256;
+const BLOCK_ROWS: usize = 240;
 
-/// Queries of a tile.
-const TILE_QUERIES: usize = 32;
+/// Rows of a block are a multiple of this, so that register tiles 2, 3, 4, 6 or 8 rows wide leave no rest.
+const BLOCK_STEP: usize = 48;
+
+/// Queries of a tile, chosen likewise.
+const TILE_QUERIES: usize = 48;
 
 /// Bytes of the queries that go through all blocks together: they come from the last-level cache once a block.
 const GROUP_BYTES: usize = 8 << 20;
@@ -40,6 +43,12 @@ const SELECTOR_BYTES: usize = 64 << 20;
 
 /// Units a thread at least, so that threads end together.
 const UNITS_A_THREAD: usize = 8;
+
+/// A thread that has less to do than this many products costs more than it saves.
+const PRODUCTS_A_THREAD: usize = 1 << 21;
+
+/// One in so many of a tile's pairs may be computed in vain before products are given up; a pair alone costs several times one in a tile.
+const MOST_IN_VAIN: usize = 4;
 
 /// Scores that are tested at once.
 const STRIDE: usize = 16;
@@ -68,6 +77,7 @@ pub fn exact_search(
     let mut ids = filled(places, NO_ID)?;
     let mut distances = filled(places, f32::INFINITY)?;
 
+    let call = Call { kernels, metric, vectors, k, task };
     let crew = Crew::new(useful_threads(threads, vectors, queries))?;
     let group = group_size(vectors, k);
     let mut results = ids.chunks_mut(group * k).zip(distances.chunks_mut(group * k));
@@ -76,7 +86,7 @@ pub fn exact_search(
         let range = start..(start + group).min(queries.len());
         let mut prepared = Vec::new();
         let group = prepare(metric, queries.slice(range.clone()), &mut prepared)?;
-        let job = Job::new(kernels, metric, vectors, group, &squares[range], k, crew.threads(), task)?;
+        let job = Job::new(call, group, &squares[range], crew.threads())?;
         crew.run(&|| job.work());
         let nearest = job.finish()?;
         let (ids, distances) = results.next().unwrap_or_default();
@@ -147,9 +157,6 @@ fn group_size(vectors: Rows<'_>, k: usize) -> usize {
     by_queries.min(by_selectors).max(1)
 }
 
-/// A thread that has less to do than this many products costs more than it saves.
-const PRODUCTS_A_THREAD: usize = 1 << 21;
-
 fn useful_threads(threads: usize, vectors: Rows<'_>, queries: Rows<'_>) -> usize {
     let products = vectors.values().len().saturating_mul(queries.len());
     threads.min(products / PRODUCTS_A_THREAD).max(1)
@@ -192,7 +199,7 @@ struct Plan {
 
 impl Plan {
     fn new(vectors: Rows<'_>, queries: usize, threads: usize) -> Self {
-        let block = (BLOCK_BYTES / (4 * vectors.dim())).clamp(STRIDE, BLOCK_ROWS) / STRIDE * STRIDE;
+        let block = (BLOCK_BYTES / (4 * vectors.dim())).clamp(BLOCK_STEP, BLOCK_ROWS) / BLOCK_STEP * BLOCK_STEP;
         let blocks = vectors.len().div_ceil(block).max(1);
         let tiles = queries.div_ceil(TILE_QUERIES).max(1);
         // Few blocks (few rows) and many queries: cut the queries too.
@@ -233,57 +240,57 @@ impl Nearest {
         f32::from_bits(self.worst.load(Ordering::Relaxed))
     }
 
-    fn offer(&self, distance: f32, row: usize) {
-        if distance <= self.worst() {
-            let mut selector = self.selector.lock();
-            selector.push(distance, row as i64);
-            self.worst.store(selector.worst().to_bits(), Ordering::Relaxed);
+    /// Takes a candidate, unless it is clearly too far; false then.
+    fn offer(&self, distance: f32, row: usize) -> bool {
+        if distance > self.worst() {
+            return false;
         }
+        let mut selector = self.selector.lock();
+        selector.push(distance, row as i64);
+        self.worst.store(selector.worst().to_bits(), Ordering::Relaxed);
+        true
     }
 }
 
-/// One group of queries against all rows.
-struct Job<'a> {
+/// What all groups of a call share.
+#[derive(Clone, Copy)]
+struct Call<'a> {
     kernels: &'static Kernels,
     metric: Metric,
-    margin: Margin,
     vectors: Rows<'a>,
+    k: usize,
+    task: &'a Task,
+}
+
+/// One group of (prepared) queries against all rows.
+struct Job<'a> {
+    call: Call<'a>,
+    margin: Margin,
     queries: Rows<'a>,
     squares: &'a [f32],
     nearest: Vec<Nearest>,
     plan: Plan,
     next: AtomicUsize,
+    /// Set once products are found to sort out too little: see [`Job::tile`].
+    direct: AtomicBool,
     stopped: AtomicBool,
     /// Of the units that failed, the first.
     failure: Mutex<Option<(usize, Error)>>,
-    task: &'a Task,
 }
 
 impl<'a> Job<'a> {
-    #[expect(clippy::too_many_arguments, reason = "the arguments of the call, and what was derived from them")]
-    fn new(
-        kernels: &'static Kernels,
-        metric: Metric,
-        vectors: Rows<'a>,
-        queries: Rows<'a>,
-        squares: &'a [f32],
-        k: usize,
-        threads: usize,
-        task: &'a Task,
-    ) -> Result<Self> {
+    fn new(call: Call<'a>, queries: Rows<'a>, squares: &'a [f32], threads: usize) -> Result<Self> {
         Ok(Self {
-            kernels,
-            metric,
-            margin: Margin::new(metric, vectors.dim()),
-            vectors,
+            call,
+            margin: Margin::new(call.metric, call.vectors.dim()),
             queries,
             squares,
-            nearest: (0..queries.len()).map(|_| Nearest::new(k, vectors.len())).collect::<Result<_>>()?,
-            plan: Plan::new(vectors, queries.len(), threads),
+            nearest: (0..queries.len()).map(|_| Nearest::new(call.k, call.vectors.len())).collect::<Result<_>>()?,
+            plan: Plan::new(call.vectors, queries.len(), threads),
             next: AtomicUsize::new(0),
+            direct: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             failure: Mutex::new(None),
-            task,
         })
     }
 
@@ -315,70 +322,92 @@ impl<'a> Job<'a> {
 
     fn unit(&self, unit: usize, block: &mut Block, products: &mut [f32]) -> Result<()> {
         let (rows, queries) = self.plan.unit(unit);
-        block.load(self, rows.clone())?;
-        let rows = self.vectors.slice(rows);
+        block.load(&self.call, &self.margin, rows.clone())?;
+        let rows = self.call.vectors.slice(rows);
         for first in queries.clone().step_by(TILE_QUERIES) {
-            self.task.check()?;
+            self.call.task.check()?;
             if self.stopped.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let tile = first..(first + TILE_QUERIES).min(queries.end);
-            let products = &mut products[..tile.len() * rows.len()];
-            (self.kernels.dot_tile)(self.queries.slice(tile.clone()).values(), rows.values(), rows.dim(), products);
-            for (query, products) in tile.clone().zip(products.chunks_exact(rows.len())) {
-                match self.metric {
-                    Metric::L2 => self.select(query, products, block, score_l2),
-                    Metric::Cosine => self.select(query, products, block, score_cosine),
-                    Metric::Ip => self.select(query, products, block, score_ip),
-                }
-            }
-            self.task.advance((tile.len() * rows.len()) as u64);
+            let pairs = tile.len() * rows.len();
+            self.tile(tile, rows, block, &mut products[..pairs]);
+            self.call.task.advance(pairs as u64);
         }
         Ok(())
     }
 
-    /// Computes and offers the rows of a block that the products don't rule out.
-    fn select(&self, query: usize, products: &[f32], block: &mut Block, score: impl Fn(f32, f32) -> f32) {
+    /// Scores a tile and computes what passes.
+    ///
+    /// Under l2, where rows are much nearer to each other than to the origin, cancellation leaves products that prove nothing. If too
+    /// many rows were computed in vain, the job goes on with tiles of differences: twice the work, and no cancellation.
+    fn tile(&self, queries: Range<usize>, rows: Rows<'_>, block: &mut Block, values: &mut [f32]) {
+        let direct = self.direct.load(Ordering::Relaxed);
+        let kernel = if direct { self.call.kernels.l2_tile } else { self.call.kernels.dot_tile };
+        kernel(self.queries.slice(queries.clone()).values(), rows.values(), rows.dim(), values);
+        let mut vain = 0;
+        for (query, values) in queries.zip(values.chunks_exact(rows.len())) {
+            let (square, longest) = (self.squares[query], block.longest);
+            let least = |worst: f32| self.margin.least(worst, square, longest);
+            vain += match self.call.metric {
+                Metric::L2 if direct => self.select(query, values, block, score_direct, |worst| self.margin.least_direct(worst)),
+                Metric::L2 => self.select(query, values, block, score_l2, least),
+                Metric::Cosine => self.select(query, values, block, score_cosine, least),
+                Metric::Ip => self.select(query, values, block, score_ip, least),
+            };
+        }
+        if self.call.metric == Metric::L2 && vain > values.len() / MOST_IN_VAIN {
+            self.direct.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Computes and offers the rows of a block that the scores don't rule out. Returns how many of them were too far after all.
+    fn select(
+        &self,
+        query: usize,
+        values: &[f32],
+        block: &mut Block,
+        score: impl Fn(f32, f32) -> f32,
+        least_of: impl Fn(f32) -> f32,
+    ) -> usize {
         let nearest = &self.nearest[query];
-        let mut worst = nearest.worst();
-        let mut least = self.margin.least(worst, self.squares[query], block.longest);
-        let (strides, rest) = products.as_chunks::<STRIDE>();
-        for (i, products) in strides.iter().enumerate() {
+        let (mut worst, mut vain) = (nearest.worst(), 0);
+        let mut least = least_of(worst);
+        for (i, values) in values.chunks(STRIDE).enumerate() {
             let first = i * STRIDE;
-            if !any_passes(products, &block.weights[first..], least, &score) {
+            if !any_passes(values, &block.weights[first..], least, &score) {
                 continue;
             }
-            self.offer(query, products, first, block, |product, weight| passes(score(product, weight), least));
+            for (place, &value) in (first..).zip(values) {
+                if passes(score(value, block.weights[place]), least) {
+                    let distance = self.distance(query, block, place);
+                    vain += usize::from(!nearest.offer(distance, block.first + place));
+                }
+            }
             let now = nearest.worst();
             if now < worst {
                 worst = now;
-                least = self.margin.least(worst, self.squares[query], block.longest);
+                least = least_of(worst);
             }
         }
-        self.offer(query, rest, strides.len() * STRIDE, block, |product, weight| passes(score(product, weight), least));
+        vain
     }
 
-    /// Computes and offers those that pass.
-    fn offer(&self, query: usize, products: &[f32], first: usize, block: &mut Block, passes: impl Fn(f32, f32) -> bool) {
-        for (i, &product) in products.iter().enumerate() {
-            let place = first + i;
-            if passes(product, block.weights[place]) {
-                let row = block.row(self, place);
-                let distance = self.metric.distance(self.kernels, self.queries.row(query), row);
-                let distance = if distance.is_nan() { f32::INFINITY } else { distance };
-                self.nearest[query].offer(distance, block.first + place);
-            }
-        }
+    /// The distance that is returned; one that overflowed to NaN is as far as any.
+    fn distance(&self, query: usize, block: &mut Block, place: usize) -> f32 {
+        let row = block.row(&self.call, place);
+        let distance = self.call.metric.distance(self.call.kernels, self.queries.row(query), row);
+        if distance.is_nan() { f32::INFINITY } else { distance }
     }
 }
 
-/// Whether any of a stride's scores passes, without a branch a score.
+/// Whether any of a stride's scores passes, without a branch a score; a shorter rest is left to be looked at one by one.
 #[inline(always)]
-fn any_passes(products: &[f32; STRIDE], weights: &[f32], least: f32, score: &impl Fn(f32, f32) -> f32) -> bool {
-    let Some(weights) = weights.first_chunk::<STRIDE>() else {
+fn any_passes(values: &[f32], weights: &[f32], least: f32, score: &impl Fn(f32, f32) -> f32) -> bool {
+    let (Some(values), Some(weights)) = (values.first_chunk::<STRIDE>(), weights.first_chunk::<STRIDE>()) else {
         return true;
     };
-    products.iter().zip(weights).fold(false, |any, (&product, &weight)| any | passes(score(product, weight), least))
+    values.iter().zip(weights).fold(false, |any, (&value, &weight)| any | passes(score(value, weight), least))
 }
 
 /// The rows of a unit, and what is known of them. One a thread, loaded again for each unit.
@@ -393,16 +422,16 @@ struct Block {
 }
 
 impl Block {
-    fn load(&mut self, job: &Job<'_>, range: Range<usize>) -> Result<()> {
-        let rows = job.vectors.slice(range.clone());
+    fn load(&mut self, call: &Call<'_>, margin: &Margin, range: Range<usize>) -> Result<()> {
+        let rows = call.vectors.slice(range.clone());
         (self.first, self.longest) = (range.start, 0.0);
         self.weights.clear();
         for i in 0..rows.len() {
-            let square = checked_square(job.kernels, "vectors", rows, range.start, i)?;
+            let square = checked_square(call.kernels, "vectors", rows, range.start, i)?;
             self.longest = self.longest.max(square);
-            self.weights.push(job.margin.weight(rows.row(i), square));
+            self.weights.push(margin.weight(rows.row(i), square));
         }
-        if job.metric == Metric::Cosine {
+        if call.metric == Metric::Cosine {
             self.prepared.resize(rows.values().len(), 0.0);
             self.ready.clear();
             self.ready.resize(rows.len(), false);
@@ -411,15 +440,15 @@ impl Block {
     }
 
     /// The prepared row at `place` of the block.
-    fn row<'b>(&'b mut self, job: &Job<'b>, place: usize) -> &'b [f32] {
-        let row = job.vectors.row(self.first + place);
-        if job.metric != Metric::Cosine {
+    fn row<'b>(&'b mut self, call: &Call<'b>, place: usize) -> &'b [f32] {
+        let row = call.vectors.row(self.first + place);
+        if call.metric != Metric::Cosine {
             return row;
         }
         let prepared = &mut self.prepared[place * row.len()..(place + 1) * row.len()];
         if !std::mem::replace(&mut self.ready[place], true) {
             prepared.copy_from_slice(row);
-            job.metric.prepare(prepared);
+            call.metric.prepare(prepared);
         }
         prepared
     }

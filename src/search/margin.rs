@@ -20,6 +20,7 @@
 //!   `2 <q, x> >= |q|^2 + |x|^2 - T (1 + 2 c)`. With `|q| |x| <= (|q|^2 + |x|^2) / 2` and `|x|^2 >= X (1 - g(n))`,
 //!   `p >= (1 - g(n))^2 (Q + X) / 2 - T (1 + 2 c) / 2`. Moving X to the left costs one rounded subtraction, at most `1.01 u (Q + X)`, and
 //!   one rounding of the weight: `p - (1 - 2 c) X / 2 >= (1 - 2 c) Q / 2 - T (1 + 2 c) / 2` still holds, since `2 c - 2 g(n) >= 16 u`.
+//! - **l2, direct.** Two sums of the same squares differ by at most `(1 + g(n + 2)) / (1 - g(n + 2)) <= 1 + 4 c`, and there is no cancellation.
 //! - **ip.** `d = -p'`, where `p'` and `p` are each within `g(n) |q| |x|` of `<q, x>`: `p >= -T - 2 c |q| |x|`, for the longest row of the block.
 //! - **cosine.** `1 - p'` is rounded once (3 u); `p'` is within `g(n)` of the prepared rows' product; preparing moves that by less than 2 u;
 //!   `p / |x|` is within `g(n)` of the unprepared product, and the computed `1 / sqrt(X)` within `g(n) / 2 + 4 u`. In all less than `3 c`.
@@ -78,6 +79,11 @@ impl Margin {
         };
         (least as f32).next_down()
     }
+
+    /// The same where squared distances, summed in another order than `worst` was, stand in for the products (l2).
+    pub fn least_direct(&self, worst: f32) -> f32 {
+        ((-(1.0 + 4.0 * self.relative) * f64::from(worst) - self.absolute) as f32).next_down()
+    }
 }
 
 /// Whether a row may be as near as the `worst` that `least` was made of. NaN passes.
@@ -85,6 +91,12 @@ impl Margin {
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "the negation is what lets NaN pass")]
 pub fn passes(score: f32, least: f32) -> bool {
     !(score < least)
+}
+
+/// A squared distance in place of a product: nearer is higher.
+#[inline(always)]
+pub fn score_direct(square: f32, _weight: f32) -> f32 {
+    -square
 }
 
 /// Under l2 a row's score is the product less its weight,
@@ -153,6 +165,26 @@ mod tests {
             for metric in METRICS {
                 prop_assert!(passes_at_its_own_distance(metric, &query, &row), "{metric:?}");
                 prop_assert!(passes_at_its_own_distance(metric, &row, &query), "{metric:?}, swapped");
+            }
+        }
+    }
+
+    #[test]
+    fn squares_in_another_order_pass() {
+        let kernels = Kernels::get().unwrap();
+        for scale in [1e-25, 1e-19, 1.0, 9e17] {
+            for dim in [1, 3, 50, 385, 4096] {
+                let query: Vec<f32> = (0..dim).map(|i| (i * 37 % 101) as f32 * scale).collect();
+                let row: Vec<f32> = (0..dim).map(|i| (i * 53 % 103) as f32 * scale).collect();
+                let (distance, margin) = ((kernels.l2)(&query, &row), Margin::new(Metric::L2, dim));
+                let forward = query.iter().zip(&row).fold(0.0f32, |sum, (q, x)| sum + (q - x) * (q - x));
+                let backward = query.iter().zip(&row).rev().fold(0.0f32, |sum, (q, x)| sum + (q - x) * (q - x));
+                for square in [forward, backward] {
+                    assert!(passes(score_direct(square, 0.0), margin.least_direct(distance)));
+                    assert!(
+                        !passes(score_direct(square, 0.0), margin.least_direct(0.99 * distance)) || square < 1e-30 || square.is_infinite()
+                    );
+                }
             }
         }
     }

@@ -140,6 +140,22 @@ fn near_copies_far_from_the_origin_are_found() {
 }
 
 #[test]
+fn rows_far_from_the_origin_are_compared_by_differences() {
+    let (dim, rows) = (64, 5_000);
+    let far = |values: Vec<f32>| -> Vec<f32> { values.iter().map(|x| 1e4 + x).collect() };
+    let (vectors, queries) = (far(random(23, rows * dim)), far(random(24, 60 * dim)));
+    assert_equals_naive(&vectors, &queries, dim, 10);
+    for (vectors, queries, expected) in [(&vectors, &queries, true), (&random(25, rows * dim), &random(26, 60 * dim), false)] {
+        let (kernels, task) = (Kernels::get().unwrap(), Task::new());
+        let (vectors, queries) = (Rows::new("vectors", vectors, dim).unwrap(), Rows::new("queries", queries, dim).unwrap());
+        let squares = checked_squares(kernels, queries, &task).unwrap();
+        let job = Job::new(Call { kernels, metric: Metric::L2, vectors, k: 10, task: &task }, queries, &squares, 1).unwrap();
+        job.work();
+        assert_eq!(job.direct.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[test]
 fn zero_rows_and_extreme_lengths_are_ordinary() {
     let dim = 20;
     let lengths = [0.0, 1e-42, 1e-30, 1e-12, 1.0, 1e10, 1e18, 1e25, 3e38];
