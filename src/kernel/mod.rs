@@ -7,7 +7,12 @@
 //! [`scalar`] is the specification; the other files only speed it up, and one generated suite (`kernel/suite.rs`) holds all of
 //! them to it. `SAPWOOD_ISA` (`scalar`, `avx2`, `avx512`, `neon`) forces a set, and fails where the processor lacks it.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 pub mod scalar;
+#[cfg(test)]
+mod suite;
+mod tile;
 
 use std::sync::OnceLock;
 
@@ -138,6 +143,26 @@ pub struct Kernels {
     pub popcount: fn(code: &[u64], planes: &[u64]) -> u32,
 }
 
+/// The table of a set whose functions, of the same names, are in scope and compiled for features beyond the baseline.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! fenced_table {
+    ($isa:expr) => {
+        fenced_table!($isa,
+            l2(a, b), dot(a, b), l2_rows(query, rows, out), dot_rows(query, rows, out), l2_tile(queries, rows, dim, out),
+            dot_tile(queries, rows, dim, out), hadamard(values), encode(residual, reference, bits), build_table(query, table),
+            scan_sums(codes, table, out), scan(table, block, limit, estimates, lowers), popcount(code, planes))
+    };
+    ($isa:expr, $($function:ident($($argument:ident),*)),*) => {
+        $crate::kernel::Kernels {
+            isa: $isa,
+            // SAFETY: the table is private to its module, which hands it out only where the processor has the features.
+            $($function: |$($argument),*| unsafe { $function($($argument),*) }),*
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use fenced_table;
+
 impl Kernels {
     /// The kernels of this process: the fastest set the processor has, or the one that `SAPWOOD_ISA` names.
     pub fn get() -> Result<&'static Kernels> {
@@ -149,6 +174,8 @@ impl Kernels {
     pub fn of(isa: Isa) -> Option<&'static Kernels> {
         match isa {
             Isa::Scalar => Some(&scalar::KERNELS),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::kernels(),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ const LANES: usize = 8;
 
 /// The sum over i of `term(a_i, b_i)`.
 #[inline(always)]
-pub(super) fn reduce(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
+fn reduce(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     debug_assert_eq!(a.len(), b.len());
     let mut sums = [0.0f32; LANES];
     let (a_chunks, a_rest) = a.as_chunks::<LANES>();
@@ -37,10 +37,12 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     reduce(a, b, |x, y| x * y)
 }
 
-#[inline(always)]
-pub(super) fn each_row(query: &[f32], rows: &[f32], out: &mut [f32], pair: impl Fn(&[f32], &[f32]) -> f32) {
+fn each_row(query: &[f32], rows: &[f32], out: &mut [f32], pair: impl Fn(&[f32], &[f32]) -> f32) {
     debug_assert_eq!(rows.len(), query.len() * out.len());
-    for (row, out) in rows.chunks_exact(query.len().max(1)).zip(out) {
+    if query.is_empty() {
+        return out.fill(0.0);
+    }
+    for (row, out) in rows.chunks_exact(query.len()).zip(out) {
         *out = pair(query, row);
     }
 }
@@ -53,9 +55,10 @@ fn dot_rows(query: &[f32], rows: &[f32], out: &mut [f32]) {
     each_row(query, rows, out, dot);
 }
 
-#[inline(always)]
-pub(super) fn each_pair(queries: &[f32], rows: &[f32], dim: usize, out: &mut [f32], one: impl Fn(&[f32], &[f32], &mut [f32])) {
-    let dim = dim.max(1);
+fn each_pair(queries: &[f32], rows: &[f32], dim: usize, out: &mut [f32], one: impl Fn(&[f32], &[f32], &mut [f32])) {
+    if dim == 0 {
+        return out.fill(0.0);
+    }
     let columns = rows.len() / dim;
     for (query, out) in queries.chunks_exact(dim).zip(out.chunks_exact_mut(columns.max(1))) {
         one(query, rows, out);
@@ -90,8 +93,7 @@ fn hadamard(values: &mut [f32]) {
     hadamard_body(values);
 }
 
-#[inline(always)]
-pub(super) fn encode_body(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
+fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
     debug_assert!(residual.len() == reference.len() && residual.len() == 8 * bits.len());
     let mut sums = [[0.0f32; LANES]; 4];
     let (residual, _) = residual.as_chunks::<LANES>();
@@ -112,24 +114,28 @@ pub(super) fn encode_body(residual: &[f32], reference: &[f32], bits: &mut [u8]) 
     CodeSums { absolute: total(&sums[0]), square: total(&sums[1]), reference_sign: total(&sums[2]), reference_residual: total(&sums[3]) }
 }
 
-fn encode(residual: &[f32], reference: &[f32], bits: &mut [u8]) -> CodeSums {
-    encode_body(residual, reference, bits)
-}
-
-/// Each group's entries are counted from the group's least sum, so one step serves all groups: the largest spread over 255.
+/// The scale of a query's table, and `1 / step`. Each group's entries are counted from the group's least sum, so one step serves all
+/// groups: the largest spread over 255.
 #[inline(always)]
-pub(super) fn build_table_body(query: &[f32], table: &mut [u8]) -> TableScale {
-    debug_assert!(query.len().is_multiple_of(GROUP) && table.len() == query.len() / GROUP * 16);
-    let (groups, _) = query.as_chunks::<GROUP>();
-    let (tables, _) = table.as_chunks_mut::<16>();
+pub(super) fn table_scale(groups: &[[f32; GROUP]]) -> (TableScale, f32) {
     let (mut spread, mut least, mut total) = (0.0f32, 0.0f32, 0.0f32);
     for group in groups {
         spread = spread.max(group.iter().map(|x| x.abs()).sum());
         least += group.iter().map(|x| x.min(0.0)).sum::<f32>();
         total += group.iter().sum::<f32>();
     }
-    let step = if spread > 0.0 { spread / 255.0 } else { 1.0 };
-    let inverse = 1.0 / step;
+    // A spread so small that 1 / step would be infinite counts as none.
+    let step = if spread > 255.0 * f32::MIN_POSITIVE { spread / 255.0 } else { 1.0 };
+    // Rounding errors are uniform in +-1/2 step and independent over the groups; 2.5 deviations leave less than one in a hundred.
+    let error = 2.5 * step * (groups.len() as f32 / 12.0).sqrt();
+    (TableScale { step, offset: least - 0.5 * total, error }, 1.0 / step)
+}
+
+fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
+    debug_assert!(query.len().is_multiple_of(GROUP) && table.len() == query.len() / GROUP * 16);
+    let (groups, _) = query.as_chunks::<GROUP>();
+    let (tables, _) = table.as_chunks_mut::<16>();
+    let (scale, inverse) = table_scale(groups);
     for (group, entries) in groups.iter().zip(tables) {
         let base = group.iter().map(|x| x.min(0.0)).sum::<f32>();
         let mut sums = [-base; 16];
@@ -142,13 +148,7 @@ pub(super) fn build_table_body(query: &[f32], table: &mut [u8]) -> TableScale {
             *entry = (sum * inverse + 0.5) as u8;
         }
     }
-    // Rounding errors are uniform in +-1/2 step and independent over the groups; 2.5 deviations leave less than one in a hundred.
-    let error = 2.5 * step * (groups.len() as f32 / 12.0).sqrt();
-    TableScale { step, offset: least - 0.5 * total, error }
-}
-
-fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
-    build_table_body(query, table)
+    scale
 }
 
 fn scan_sums(codes: &[u8], table: &[u8], out: &mut [u32; BLOCK]) {
@@ -164,16 +164,9 @@ fn scan_sums(codes: &[u8], table: &[u8], out: &mut [u32; BLOCK]) {
     }
 }
 
-/// The arithmetic of [`Kernels::scan`] after the sums.
-#[inline(always)]
-pub(super) fn bounds_body(
-    sums: &[u32; BLOCK],
-    table: &ScanTable,
-    block: &CodeBlock,
-    limit: &ScanLimit,
-    estimates: &mut Lanes,
-    lowers: &mut Lanes,
-) -> u32 {
+fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32 {
+    let mut sums = [0u32; BLOCK];
+    scan_sums(block.codes, table.table, &mut sums);
     let scale = &table.scale;
     let mut passed = 0u32;
     for v in 0..BLOCK {
@@ -187,17 +180,17 @@ pub(super) fn bounds_body(
     passed
 }
 
-fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32 {
-    let mut sums = [0u32; BLOCK];
-    scan_sums(block.codes, table.table, &mut sums);
-    bounds_body(&sums, table, block, limit, estimates, lowers)
-}
-
-fn popcount(code: &[u64], planes: &[u64]) -> u32 {
+/// Counts as wide as the compiler can.
+#[inline(always)]
+pub(super) fn popcount_body(code: &[u64], planes: &[u64]) -> u32 {
     let mut total = 0;
     for (j, plane) in planes.chunks_exact(code.len().max(1)).enumerate() {
         let ones: u32 = code.iter().zip(plane).map(|(x, q)| (x & q).count_ones()).sum();
         total += ones << j;
     }
     total
+}
+
+fn popcount(code: &[u64], planes: &[u64]) -> u32 {
+    popcount_body(code, planes)
 }
