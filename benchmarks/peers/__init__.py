@@ -1,0 +1,1 @@
+"""Other indexes measured beside ours, each in its own process."""

@@ -1,0 +1,1 @@
+"""The parts of the benchmark runner; `benchmarks/run.py` is the entry point."""
