@@ -11,10 +11,10 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Glosses", "load_wordnet"]
+__all__ = ["ROWS", "Glosses", "load_wordnet"]
 
-DIM = 384
-"""Width of the embeddings (the sentence encoder all-MiniLM-L6-v2)."""
+ROWS = 24_000
+"""How many entries there are, the queries not counted."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Glosses:
     ids : ndarray of int64, shape (n,)
         WordNet's own numbers: the part of speech (1 noun, 2 verb, 3 adjective, 4 adverb), then nine digits. Ascending.
     vectors : ndarray of float32, shape (n, 384)
-        Embeddings of the glosses, of unit length.
+        Embeddings of the glosses by the sentence encoder all-MiniLM-L6-v2, of unit length.
     words : list of str
         The words that the gloss explains, separated by commas.
     glosses : list of str
@@ -83,13 +83,13 @@ def load_wordnet(rows: int | None = None) -> tuple[Glosses, Glosses]:
     >>> len(queries)
     400
     """
+    if rows is not None and not 1 <= rows <= ROWS:
+        raise ValueError(f"rows: expected 1 to {ROWS:,}, got {rows:,}")
     everything, held_out = _read()
     entries = everything.take(np.flatnonzero(~held_out))
     queries = everything.take(np.flatnonzero(held_out))
     if rows is None:
         return entries, queries
-    if not 1 <= rows <= len(entries):
-        raise ValueError(f"rows: expected 1 to {len(entries):,}, got {rows:,}")
     return entries.take(np.arange(rows) * len(entries) // rows), queries
 
 
