@@ -486,5 +486,3 @@ def _tell_promises(promises: dict[str, bool]) -> list[str]:
 def _short(text: str, width: int) -> str:
     """The first words of a text, at most `width` characters."""
     return textwrap.shorten(text, width, placeholder=" ...")
-
-

@@ -279,22 +279,27 @@ def evaluate(
     >>> table[1].recall > 0.99, [row["k"] for row in table.as_dicts()]
     (True, [10, 10])
     """
+    _check_evaluate(k, settings, seconds, threads)
     rows = np.ascontiguousarray(queries)
     if rows.ndim != 2 or not len(rows):
         raise ValueError(f"queries: expected shape (queries, dim) with at least one query, got {rows.shape}")
     wanted = _id_rows("truth", truth)
-    if wanted.ndim != 2 or len(wanted) != len(rows):
+    if wanted.ndim != 2 or len(wanted) != len(rows) or wanted.shape[1] < k:
         raise ValueError(f"truth: expected shape ({len(rows)}, at least {k}), got {wanted.shape}")
+    return Table(tuple(_measure(index, rows, wanted, k, dict(setting), seconds, threads) for setting in settings))
+
+
+def _check_evaluate(k: int, settings: Sequence[Mapping[str, Any]], seconds: float, threads: int) -> None:
+    """Refuse what `evaluate` can't measure."""
+    _count("k", k)
+    _count("threads", threads)
+    if not seconds > 0:
+        raise ValueError(f"seconds: expected more than 0, got {seconds}")
     if not settings:
         raise ValueError("settings: expected at least one mapping of search options, got none; use [{}] for the defaults")
     for setting in settings:
         if taken := {"k", "threads"} & setting.keys():
-            raise ValueError(f"settings: expected search options without k and threads, which are arguments of evaluate, got {sorted(taken)}")
-    if not seconds > 0:
-        raise ValueError(f"seconds: expected more than 0, got {seconds}")
-    _count("k", k)
-    _count("threads", threads)
-    return Table(tuple(_measure(index, rows, wanted, k, dict(setting), seconds, threads) for setting in settings))
+            raise ValueError(f"settings: expected no k and no threads, which are arguments of evaluate, got {sorted(taken)}")
 
 
 def _measure(
