@@ -119,7 +119,7 @@ def test_evaluate_measures_each_setting() -> None:
     assert [row.setting for row in table] == [{}, {"beam": 7}]
     for row in table.rows:
         assert (row.recall, row.scanned, row.reranked, row.leaves, row.k, row.threads) == (0.5, 100, 20, 3, 4, 1)
-        assert row.calls >= 1 and 0 < row.p50_ms <= row.p99_ms and row.qps == pytest.approx(row.calls / 0.02, rel=0.5)
+        assert row.calls >= 1 and 0 < row.p50_ms <= row.p99_ms and 0 < row.qps <= row.calls / 0.02
     whole = [call for call in index.calls if len(call[0]) == 2]
     single = [call for call in index.calls if len(call[0]) == 1]
     assert whole == [((6, 4), 4, {}), ((6, 4), 4, {"beam": 7})]
