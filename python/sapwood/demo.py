@@ -433,7 +433,7 @@ def _is_whole(index: Index) -> bool:
 
 def _tell_built(built: Built, queries: Glosses) -> list[str]:
     return [
-        f"Sapwood {version('sapwood')} on WordNet: {built.rows:,} glosses, text embeddings of {built.dim} dimensions, {built.metric} distance",
+        f"Sapwood {version('sapwood')} on WordNet: {built.rows:,} glosses, {built.dim}-dimensional embeddings, {built.metric} distance",
         "",
         f"built       {built.seconds:.2f} s, {built.rows / built.seconds:,.0f} rows a second; {built.leaves:,} leaves",
         f"memory      {built.bytes_a_row:,.0f} bytes a row, of which the float32 vector is {4 * built.dim:,}",
@@ -458,7 +458,7 @@ def _tell_speed(speed: Speed, built: Built) -> list[str]:
         f"one thread  {speed.one_thread_qps:,.0f} queries a second, one a call; "
         f"median {speed.one_thread_p50_ms:.2f} ms, 99th percentile {speed.one_thread_p99_ms:.2f} ms",
         f"all cores   {speed.all_cores_qps:,.0f} queries a second, in one batch on {speed.cores} cores",
-        f"work        {speed.scanned:,.0f} rows ({share:.1%}) in {speed.leaves:,.0f} leaves estimated, {speed.reranked:,.0f} compared in full",
+        f"work        {speed.scanned:,.0f} rows ({share:.1%}) of {speed.leaves:,.0f} leaves estimated, {speed.reranked:,.0f} compared fully",
     ]
 
 
