@@ -458,7 +458,7 @@ def _tell_speed(speed: Speed, built: Built) -> list[str]:
         f"one thread  {speed.one_thread_qps:,.0f} queries a second, one a call; "
         f"median {speed.one_thread_p50_ms:.2f} ms, 99th percentile {speed.one_thread_p99_ms:.2f} ms",
         f"all cores   {speed.all_cores_qps:,.0f} queries a second, in one batch on {speed.cores} cores",
-        f"work        {speed.scanned:,.0f} rows ({share:.1%}) of {speed.leaves:,.0f} leaves scanned, {speed.reranked:,.0f} compared in full",
+        f"work        {speed.scanned:,.0f} rows ({share:.1%}) in {speed.leaves:,.0f} leaves, {speed.reranked:,.0f} compared by full vector",
     ]
 
 
