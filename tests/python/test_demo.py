@@ -5,7 +5,7 @@ import subprocess
 import sys
 from importlib import resources
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_the_demo_tells_its_figures_as_json() -> None:
     done = run("demo", "--rows", "3000", "--json", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
-    assert report["built"]["rows"] == 2250 and report["built"]["dim"] == 384 and report["built"]["bytes_a_row"] > 4 * 384
+    assert report["built"]["rows"] == 2250 and report["built"]["dim"] == 384 and report["built"]["bytes_a_row"] >= 4 * 384
     assert 0.9 <= report["speed"]["recall"] <= 1 and report["speed"]["one_thread_qps"] > 0 and report["speed"]["all_cores_qps"] > 0
     changed = report["changed"]
     assert [each["rows"] for each in changed["rounds"]] == [2250] * 6 and sum(each["added"] for each in changed["rounds"]) == 750
@@ -56,7 +56,7 @@ def test_help_and_version() -> None:
 class Proxy:
     """An index that the classes below make break one promise."""
 
-    def __init__(self, dim: int, metric: str) -> None:
+    def __init__(self, dim: int, metric: Literal["cosine"]) -> None:
         self.index = sw.Index(dim, metric)
         self.removed = 0
 
