@@ -30,6 +30,8 @@ pub mod index;
 pub mod kernel;
 pub mod metric;
 pub mod params;
+#[cfg(feature = "python")]
+mod python;
 pub mod quantize;
 pub mod search;
 pub mod tree;

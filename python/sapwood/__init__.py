@@ -1,0 +1,33 @@
+"""Sapwood: a vector index that stays good while it changes.
+
+`Index` holds vectors in memory and answers which are nearest to a query, while rows are added, replaced and removed. `exact_search`
+compares a query with everything: the ground truth.
+
+Examples
+--------
+>>> import numpy as np, sapwood as sw
+>>> vectors = np.random.default_rng(0).standard_normal((1000, 32), dtype=np.float32)
+>>> index = sw.Index(dim=32, metric="l2")
+>>> index.add(vectors)
+AddResult(added=1000, replaced=0)
+>>> index.remove([3, 4])
+2
+>>> ids, distances = index.search(vectors[0], k=10)
+>>> ids[0], distances[0]
+(np.int64(0), np.float32(0.0))
+"""
+
+from sapwood._core import Error, Filter, Index, __version__, exact_search
+from sapwood._results import AddResult, SearchResult
+
+# Here come evaluate and recall: from sapwood.evaluate import evaluate, recall
+
+__all__ = [
+    "AddResult",
+    "Error",
+    "Filter",
+    "Index",
+    "SearchResult",
+    "__version__",
+    "exact_search",
+]
