@@ -19,8 +19,8 @@ AddResult(added=1000, replaced=0)
 
 from sapwood._core import Error, Filter, Index, __version__, exact_search
 from sapwood._results import AddResult, SearchResult
+from sapwood.evaluate import evaluate, recall
 
-# Here come evaluate and recall: from sapwood.evaluate import evaluate, recall
 
 __all__ = [
     "AddResult",
@@ -29,5 +29,7 @@ __all__ = [
     "Index",
     "SearchResult",
     "__version__",
+    "evaluate",
     "exact_search",
+    "recall",
 ]

@@ -4,6 +4,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
+use crate::params::MAX_THREADS;
+
 /// Says what was expected of an argument and what came.
 pub fn expected(argument: &str, expected: &str, given: &Bound<'_, PyAny>) -> String {
     let text = given.repr().map_or_else(|_| "something without a repr".to_string(), |text| text.to_string());
@@ -51,7 +53,7 @@ pub fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
 
 /// A count of threads.
 pub fn threads(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
-    value.map(|value| size("threads", value, 1, 1 << 10)).transpose()
+    value.map(|value| size("threads", value, 1, MAX_THREADS)).transpose()
 }
 
 /// Text.

@@ -1,13 +1,17 @@
 //! `Filter`: ids that a search may, or may not, return.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 
 use super::arrays::Ids;
-use crate::params;
+use super::gate::quick;
+use crate::filter as core;
 
 /// Ids that a search may return, or may not.
 ///
-/// Made by `Filter.allow` or `Filter.deny`; made once and used in many searches, its ids are checked and copied once.
+/// Made by `Filter.allow` or `Filter.deny`. One that is used in many searches is best made once: its ids are checked, copied and
+/// sorted when it is made.
 ///
 /// Examples
 /// --------
@@ -19,7 +23,7 @@ use crate::params;
 /// array([1])
 #[pyclass(frozen, module = "sapwood")]
 pub struct Filter {
-    inner: params::Filter,
+    inner: Arc<core::Filter>,
 }
 
 #[pymethods]
@@ -36,7 +40,7 @@ impl Filter {
     /// Filter
     #[staticmethod]
     fn allow(ids: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self { inner: params::Filter::Allow(Ids::read("ids", ids)?.values) })
+        Self::new(ids, core::Filter::allow)
     }
 
     /// All ids but these may be returned.
@@ -51,22 +55,27 @@ impl Filter {
     /// Filter
     #[staticmethod]
     fn deny(ids: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self { inner: params::Filter::Deny(Ids::read("ids", ids)?.values) })
+        Self::new(ids, core::Filter::deny)
     }
 
     fn __repr__(&self) -> String {
-        let (kind, ids) = match &self.inner {
-            params::Filter::Allow(ids) => ("allow", ids),
-            params::Filter::Deny(ids) => ("deny", ids),
-        };
-        format!("Filter.{kind}({} ids)", super::grouped(ids.len() as u64))
+        let kind = if self.inner.is_allow() { "allow" } else { "deny" };
+        format!("Filter.{kind}({} ids)", super::grouped(self.inner.ids().len() as u64))
+    }
+}
+
+impl Filter {
+    fn new(ids: &Bound<'_, PyAny>, make: fn(Vec<i64>) -> core::Filter) -> PyResult<Self> {
+        let values = Ids::read("ids", ids)?.values;
+        Ok(Self { inner: Arc::new(quick(ids.py(), || Ok(make(values)))?) })
     }
 }
 
 /// `filter=`: a [`Filter`], or the ids that may be returned.
-pub fn read(value: &Bound<'_, PyAny>) -> PyResult<params::Filter> {
-    match value.cast::<Filter>() {
-        Ok(filter) => Ok(filter.get().inner.clone()),
-        Err(_) => Ok(params::Filter::Allow(Ids::read("filter", value)?.values)),
+pub fn read(value: &Bound<'_, PyAny>) -> PyResult<Arc<core::Filter>> {
+    if let Ok(filter) = value.cast::<Filter>() {
+        return Ok(filter.get().inner.clone());
     }
+    let values = Ids::read("filter", value)?.values;
+    Ok(Arc::new(quick(value.py(), || Ok(core::Filter::allow(values)))?))
 }

@@ -13,7 +13,7 @@ use crate::cancel::Task;
 use crate::index::SearchResult;
 use crate::metric::Metric;
 use crate::params::available_threads;
-use crate::search::exact;
+use crate::search::exact_search as search_exactly;
 
 /// Work of at most this many multiplications runs on the calling thread: some tens of milliseconds.
 const SHORT: usize = 1 << 27;
@@ -97,7 +97,7 @@ pub fn exact_search<'py>(
             let share = vectors.share(start, rows.len(), total);
             let long = rows.len().saturating_mul(all.values().len()) > SHORT;
             let search = |task: &Task| {
-                let (mut ids, distances) = exact::exact_search(rows, all, k, metric, threads, task)?;
+                let (mut ids, distances) = search_exactly(rows, all, k, metric, threads, task)?;
                 // Row numbers of the block; -1 is no row.
                 ids.iter_mut().filter(|id| **id >= 0).for_each(|id| *id += start as i64);
                 let compared = rows.len() as u64 * total;

@@ -2,7 +2,6 @@
 #![allow(clippy::doc_lazy_continuation)] // Docstrings are numpydoc for `help()`, not Markdown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
@@ -88,7 +87,6 @@ const SHORT_SCAN: usize = 1 << 33;
 #[pyclass(frozen, name = "Index", module = "sapwood")]
 pub struct PyIndex {
     core: Arc<Index>,
-    closed: AtomicBool,
 }
 
 #[pymethods]
@@ -115,7 +113,7 @@ impl PyIndex {
         let metric = self::metric(metric)?;
         let params = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, seed, threads }.params()?;
         let core = quick(py, || Index::new(dim, metric, params))?;
-        Ok(Self { core: Arc::new(core), closed: AtomicBool::new(false) })
+        Ok(Self { core: Arc::new(core) })
     }
 
     /// Add rows, or replace those whose ids are live. The whole batch is applied or nothing.
@@ -358,12 +356,14 @@ impl PyIndex {
     /// Returns
     /// -------
     /// dict
-    ///     ``rows``: live rows; ``leaves``, ``nodes``, ``levels``: the tree's leaves, inner nodes and depth;
-    ///     ``largest_leaf``, ``smallest_leaf``, ``mean_leaf``: postings a leaf; ``imbalance``: the largest over the mean;
-    ///     ``queue``: leaves that wait to be split or merged; ``unsplittable``: too large, but of identical rows; ``given_up``: too often
-    ///     tried; ``splits``, ``merges``, ``reassigned``, ``refreshed``, ``reclusters``: what balancing did (leaves, leaves, rows,
-    ///     centroids, upper levels); ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum ``bytes``: memory;
-    ///     ``plan_seconds``, ``compute_seconds``, ``lock_wait_seconds``: time of the balancing threads.
+    ///     ``rows``: live rows; ``leaves``, ``nodes``, ``levels``: leaves, inner nodes and levels of the tree; ``postings``: entries of
+    ///     leaves, two for a spilled row; ``largest_leaf``, ``smallest_leaf``, ``mean_leaf``: postings a leaf; ``imbalance``: the mean
+    ///     square of the leaf sizes over the square of their mean, 1 when all are equal; ``empty_leaves``; ``queue``: leaves that wait
+    ///     for balancing; ``unsplittable``: leaves too large, but of rows all alike; ``given_up``: leaves left alone after too many
+    ///     attempts; ``splits``, ``merges``, ``reassigned``, ``refreshed``, ``clusterings``: leaves split and merged, rows moved, centroids
+    ///     replaced and clusterings of the whole tree so far; ``balance_seconds``, ``lock_wait_seconds``: time spent on balancing and on
+    ///     waiting for locks, over all threads; ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum
+    ///     ``bytes``: memory.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         results::stats(py, &quick(py, || self.core.stats())?)
     }
@@ -402,14 +402,13 @@ impl PyIndex {
     /// True after `close`.
     #[getter]
     fn closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.core.is_closed()
     }
 
     /// Stop the background threads and free the memory; calls that run end first. Closing twice does no harm.
     ///
     /// Afterwards every method but `close` raises `ValueError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.closed.store(true, Ordering::Release);
         quick(py, || {
             self.core.close();
             Ok(())

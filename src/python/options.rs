@@ -78,7 +78,7 @@ pub struct SearchArguments<'a, 'py> {
 }
 
 impl SearchArguments<'_, '_> {
-    /// The core's options.
+    /// The core's options. It checks ranges.
     pub fn options(&self) -> PyResult<SearchOptions> {
         Ok(SearchOptions {
             tau: self.tau.map(|tau| factor("tau", tau)).transpose()?,
@@ -126,10 +126,7 @@ pub fn neighbours(value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
 }
 
 fn factor(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
-    let wanted = "a finite number, at least 1";
-    let factor = number(argument, value, wanted)? as f32;
-    let fits = factor >= 1.0 && factor.is_finite();
-    if fits { Ok(factor) } else { Err(PyValueError::new_err(expected(argument, wanted, value))) }
+    Ok(number(argument, value, "a finite number of at least 1")? as f32)
 }
 
 /// (least, most) leaves. One number alone is the most; without a `tau` to choose between, exactly so many.
@@ -139,12 +136,10 @@ fn range(value: &Bound<'_, PyAny>, has_tau: bool) -> PyResult<(usize, usize)> {
         let beam = size("beam", value, 1, most)?;
         return Ok((if has_tau { 1 } else { beam }, beam));
     };
-    let refused = || PyValueError::new_err(expected("beam", "a whole number, or (least, most) with 1 <= least <= most", value));
     if pair.len() != 2 {
-        return Err(refused());
+        return Err(PyValueError::new_err(expected("beam", "a whole number, or (least, most)", value)));
     }
-    let (least, most) = (size("beam", &pair.get_item(0)?, 1, most)?, size("beam", &pair.get_item(1)?, 1, most)?);
-    if least <= most { Ok((least, most)) } else { Err(refused()) }
+    Ok((size("beam", &pair.get_item(0)?, 1, most)?, size("beam", &pair.get_item(1)?, 1, most)?))
 }
 
 fn level_rules(value: &Bound<'_, PyAny>) -> PyResult<Vec<LevelRule>> {
@@ -168,16 +163,9 @@ fn level_rule(value: &Bound<'_, PyAny>) -> PyResult<LevelRule> {
             Ok("tau") => rule.tau = Some(factor("levels: tau", &entry)?),
             Ok("least") => rule.least = Some(size("levels: least", &entry, 1, i64::MAX as usize)?),
             Ok("most") => rule.most = Some(size("levels: most", &entry, 1, i64::MAX as usize)?),
-            Ok("least_percent") => rule.least_percent = Some(percent(&entry)?),
+            Ok("least_percent") => rule.least_percent = Some(number("levels: least_percent", &entry, "a number from 0 to 100")? as f32),
             _ => return Err(PyValueError::new_err(expected("levels", wanted, value))),
         }
     }
     Ok(rule)
-}
-
-fn percent(value: &Bound<'_, PyAny>) -> PyResult<f32> {
-    let wanted = "a number from 0 to 100";
-    let percent = number("levels: least_percent", value, wanted)?;
-    let fits = (0.0..=100.0).contains(&percent);
-    if fits { Ok(percent as f32) } else { Err(PyValueError::new_err(expected("levels: least_percent", wanted, value))) }
 }

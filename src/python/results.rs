@@ -29,7 +29,7 @@ impl Found {
         let no_memory = Error::OutOfMemory { bytes, purpose: "results; lower k or pass fewer queries at once" };
         // Only asked for: pages that are not written cost nothing, and the core takes its own.
         Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| no_memory)?;
-        Ok(Self { queries, k, result: SearchResult { ids: vec![], distances: vec![], scanned: 0, reranked: 0, leaves: 0 } })
+        Ok(Self { queries, k, result: SearchResult::default() })
     }
 
     /// The results of the next block of queries.
@@ -69,8 +69,10 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("leaves", stats.leaves),
         ("nodes", stats.nodes),
         ("levels", stats.levels),
+        ("postings", stats.postings),
         ("largest_leaf", stats.largest_leaf),
         ("smallest_leaf", stats.smallest_leaf),
+        ("empty_leaves", stats.empty_leaves),
         ("queue", stats.queue),
         ("unsplittable", stats.unsplittable),
         ("given_up", stats.given_up),
@@ -78,7 +80,7 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("merges", stats.merges),
         ("reassigned", stats.reassigned),
         ("refreshed", stats.refreshed),
-        ("reclusters", stats.reclusters),
+        ("clusterings", stats.clusterings),
         ("bytes_vectors", stats.bytes_vectors),
         ("bytes_postings", stats.bytes_postings),
         ("bytes_tree", stats.bytes_tree),
@@ -88,8 +90,7 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
     let numbers = [
         ("mean_leaf", stats.mean_leaf),
         ("imbalance", stats.imbalance),
-        ("plan_seconds", stats.plan_seconds),
-        ("compute_seconds", stats.compute_seconds),
+        ("balance_seconds", stats.balance_seconds),
         ("lock_wait_seconds", stats.lock_wait_seconds),
     ];
     counts.iter().try_for_each(|(key, count)| dict.set_item(key, count))?;
