@@ -1,8 +1,10 @@
 //! A block: 32 entries of a posting list, or of an internal node's children. One structure, scanned by one kernel, at every level.
 //!
 //! A block is one buffer of cache lines: items, the three factors, then the codes in fast-scan order, so that a leaf is read front to back.
-//! Blocks are immutable once they are shared; who adds an entry copies the block first.
+//! Blocks are immutable once they are shared; adding an entry to a shared block copies it first.
 #![allow(unsafe_code)]
+
+use std::sync::Arc;
 
 use crate::kernel::{BLOCK, CodeBlock, GROUP};
 use crate::quantize::Factors;
@@ -20,10 +22,10 @@ const ERROR: usize = 3;
 #[repr(C, align(64))]
 struct Line([u8; LINE]);
 
-/// 32 entries: an item (a row, or a child's number), factors and a 1-bit code each.
+/// 32 entries: an item (a row, or a child's number), factors and a 1-bit code each. A clone shares them until either is changed.
 #[derive(Clone)]
 pub struct Block {
-    lines: Box<[Line]>,
+    lines: Arc<[Line]>,
 }
 
 impl std::fmt::Debug for Block {
@@ -36,7 +38,7 @@ impl Block {
     /// An empty block for codes of `code_bytes`, a multiple of 8.
     pub fn new(code_bytes: usize) -> Self {
         let lines = HEAD + (code_bytes * BLOCK).div_ceil(LINE);
-        Self { lines: vec![Line([0; LINE]); lines].into_boxed_slice() }
+        Self { lines: vec![Line([0; LINE]); lines].into() }
     }
 
     /// Bytes in memory.
@@ -50,8 +52,9 @@ impl Block {
     }
 
     fn bytes_view_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the borrow of `self` is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * LINE) }
+        let lines = Arc::make_mut(&mut self.lines);
+        // SAFETY: as above; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE) }
     }
 
     fn array<T: Copy>(&self, which: usize) -> &[T; BLOCK] {
@@ -59,12 +62,6 @@ impl Block {
         // SAFETY: the head holds four arrays of BLOCK four-byte numbers; `T` is u32 or f32 here, for which all bits are valid, and each
         // array starts at a multiple of 128 bytes.
         unsafe { &*self.lines.as_ptr().cast::<[T; BLOCK]>().add(which) }
-    }
-
-    fn array_mut<T: Copy>(&mut self, which: usize) -> &mut [T; BLOCK] {
-        const { assert!(size_of::<T>() == 4 && align_of::<T>() == 4) };
-        // SAFETY: as above; the borrow of `self` is exclusive.
-        unsafe { &mut *self.lines.as_mut_ptr().cast::<[T; BLOCK]>().add(which) }
     }
 
     /// The items; those past the entries in use are 0.
@@ -91,13 +88,15 @@ impl Block {
     /// Writes entry `place`, whatever was there. `bits` has `code_bytes` of the block.
     pub fn put(&mut self, place: usize, item: u32, factors: Factors, bits: &[u8]) {
         debug_assert_eq!(self.bytes_view().len(), HEAD * LINE + bits.len() * BLOCK);
-        self.array_mut::<u32>(ITEMS)[place] = item;
-        self.array_mut::<f32>(ADD)[place] = factors.add;
-        self.array_mut::<f32>(RESCALE)[place] = factors.rescale;
-        self.array_mut::<f32>(ERROR)[place] = factors.error;
+        let (head, codes) = self.bytes_view_mut().split_at_mut(HEAD * LINE);
+        let words = [item, factors.add.to_bits(), factors.rescale.to_bits(), factors.error.to_bits()];
+        for (which, word) in [ITEMS, ADD, RESCALE, ERROR].into_iter().zip(words) {
+            let start = (which * BLOCK + place) * 4;
+            head[start..start + 4].copy_from_slice(&word.to_ne_bytes());
+        }
         let (byte, shift) = (place % 16, place / 16 * 4);
         let keep = !(15u8 << shift);
-        let (groups, _) = self.bytes_view_mut()[HEAD * LINE..].as_chunks_mut::<16>();
+        let (groups, _) = codes.as_chunks_mut::<16>();
         // One byte of a code is two groups of four dimensions.
         for (pair, &bits) in groups.as_chunks_mut::<2>().0.iter_mut().zip(bits) {
             pair[0][byte] = pair[0][byte] & keep | (bits & 15) << shift;

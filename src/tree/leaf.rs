@@ -4,8 +4,6 @@
 //! in `live`; when many bits are gone the entries are packed again. A leaf is a value: every change makes a new one that shares the blocks
 //! that stay.
 
-use std::sync::Arc;
-
 use super::Centroid;
 use super::block::Block;
 use crate::kernel::BLOCK;
@@ -56,7 +54,7 @@ impl Postings {
 pub struct Leaf {
     /// What the entries are coded against (rotated).
     pub reference: Centroid,
-    blocks: Vec<Arc<Block>>,
+    blocks: Vec<Block>,
     live: Vec<u32>,
     entries: usize,
     live_rows: usize,
@@ -92,7 +90,7 @@ impl Leaf {
     }
 
     /// Blocks with the mask of their live entries.
-    pub fn blocks(&self) -> impl Iterator<Item = (&Arc<Block>, u32)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (&Block, u32)> {
         self.blocks.iter().zip(self.live.iter().copied())
     }
 
@@ -109,7 +107,7 @@ impl Leaf {
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|block| block.bytes()).sum();
-        blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Arc<Block>>() + self.live.capacity() * size_of::<u32>()
+        blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Block>() + self.live.capacity() * size_of::<u32>()
     }
 
     /// This leaf with further postings.
@@ -120,15 +118,15 @@ impl Leaf {
     }
 
     fn extend<'p>(&mut self, code_bytes: usize, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
-        // The tail is copied once, then owned: `make_mut` copies a shared block and no other.
+        // The tail is copied once, if it is shared, then owned.
         for (row, factors, bits) in postings {
             let place = self.entries % BLOCK;
             if place == 0 {
-                self.blocks.push(Arc::new(Block::new(code_bytes)));
+                self.blocks.push(Block::new(code_bytes));
                 self.live.push(0);
             }
             if let (Some(block), Some(live)) = (self.blocks.last_mut(), self.live.last_mut()) {
-                Arc::make_mut(block).put(place, row, factors, bits);
+                block.put(place, row, factors, bits);
                 *live |= 1 << place;
             }
             self.entries += 1;
