@@ -21,7 +21,6 @@ from sapwood._core import Error, Filter, Index, __version__, exact_search
 from sapwood._results import AddResult, SearchResult
 from sapwood.evaluate import evaluate, recall
 
-
 __all__ = [
     "AddResult",
     "Error",

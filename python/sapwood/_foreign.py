@@ -1,7 +1,12 @@
-"""Rows and ids in the arrays of other libraries. None of them is imported before the caller has used it."""
+"""Rows and ids in the arrays of other libraries.
+
+None of them is needed, and none is imported before the caller has used it: `import_module` instead of a statement keeps type checkers
+from asking for libraries that aren't installed.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -79,15 +84,14 @@ class _TensorRows:
 
 def _through_pyarrow(wanted: Wanted, value: Any) -> Any:
     try:
-        import pyarrow
+        pyarrow: Any = import_module("pyarrow")
     except ImportError:
         wanted.refuse_type(f"{type(value).__name__}; install pyarrow to read it")
     return pyarrow.array(value) if hasattr(value, "__arrow_c_array__") else pyarrow.chunked_array(value)
 
 
 def _arrow(wanted: Wanted, value: Any) -> Matrix | NDArray[Any]:
-    import pyarrow as pa
-
+    pa: Any = import_module("pyarrow")
     if not isinstance(value, (pa.Array, pa.ChunkedArray)):
         wanted.refuse_type(f"{type(value).__name__}; pass one column of it")
     if isinstance(value.type, pa.BaseExtensionType):
@@ -138,9 +142,8 @@ class _Column:
 
 class _ArrowRows(_Column):
     def _part(self, start: int, stop: int) -> tuple[NDArray[np.bool_], NDArray[Any], Any]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+        pa: Any = import_module("pyarrow")
+        pc: Any = import_module("pyarrow.compute")
         part = self._column.slice(start, stop - start)
         if isinstance(part, pa.ChunkedArray):
             part = part.combine_chunks()
@@ -162,8 +165,7 @@ def _arrow_nulls(array: Any) -> NDArray[np.bool_]:
 
 
 def _polars(wanted: Wanted, value: Any) -> Matrix | NDArray[Any]:
-    import polars as pl
-
+    pl: Any = import_module("polars")
     kind = value.dtype
     if not isinstance(kind, (pl.List, pl.Array)):
         if value.null_count():
@@ -176,8 +178,7 @@ def _polars(wanted: Wanted, value: Any) -> Matrix | NDArray[Any]:
 
 class _PolarsRows(_Column):
     def _part(self, start: int, stop: int) -> tuple[NDArray[np.bool_], NDArray[Any], Any]:
-        import polars as pl
-
+        pl: Any = import_module("polars")
         part = self._column.slice(start, stop - start)
         lists = part.arr.to_list() if isinstance(part.dtype, pl.Array) else part
         return part.is_null().to_numpy(), lists.list.len().fill_null(0).to_numpy(), lists.list.explode()

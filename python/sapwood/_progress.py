@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -36,7 +37,6 @@ class Bar:
 def _tqdm() -> Any:
     # Imported at the first report: it isn't needed otherwise, and may be absent.
     try:
-        from tqdm.auto import tqdm
+        return import_module("tqdm.auto").tqdm
     except ImportError:
         return None
-    return tqdm
