@@ -27,13 +27,8 @@ def main() -> int:
     options = _arguments()
     try:
         overrides = dict(map(definition.parse_override, options.set))
-        names = options.definitions or sorted(
-            path.stem for path in definition.DEFINITIONS.glob("*.toml")
-        )
-        definitions = [
-            definition.read(definition.find(name), overrides, options.test)
-            for name in names
-        ]
+        names = options.definitions or sorted(path.stem for path in definition.DEFINITIONS.glob("*.toml"))
+        definitions = [definition.read(definition.find(name), overrides, options.test) for name in names]
         with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
             if options.test:
                 options.data = Path(folder)
@@ -49,20 +44,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Sapwood beside its peers.")
-    parser.add_argument(
-        "definitions", nargs="*", help="names in benchmarks/definitions, or TOML files"
-    )
+    parser.add_argument("definitions", nargs="*", help="names in benchmarks/definitions, or TOML files")
     parser.add_argument("--data", type=Path, help="folder of the files they name")
     parser.add_argument("--out", type=Path, help="record folder; default: print only")
-    parser.add_argument(
-        "--test", action="store_true", help="everything tiny, on made-up data"
-    )
-    parser.add_argument(
-        "--only", choices=("ours", "peers"), help="measure one side of each definition"
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="a missed aim fails the run too"
-    )
+    parser.add_argument("--test", action="store_true", help="everything tiny, on made-up data")
+    parser.add_argument("--only", choices=("ours", "peers"), help="measure one side of each definition")
+    parser.add_argument("--strict", action="store_true", help="a missed aim fails the run too")
     parser.add_argument(
         "--set",
         action="append",
@@ -70,9 +57,7 @@ def _arguments() -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="replace a value of the definitions, as in data.rows=20000",
     )
-    parser.add_argument(
-        "--work", type=Path, help="folder for picked rows; default: a temporary one"
-    )
+    parser.add_argument("--work", type=Path, help="folder for picked rows; default: a temporary one")
     options = parser.parse_args()
     if not options.test and (not options.definitions or options.data is None):
         parser.error("name definitions and --data DIR, or give --test")
@@ -104,11 +89,7 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
 
 def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
     """The sides to measure. A peer that isn't installed is only left out of a test."""
-    wanted = [
-        side
-        for side in chosen.sides
-        if options.only is None or (side == OURS) == (options.only == "ours")
-    ]
+    wanted = [side for side in chosen.sides if options.only is None or (side == OURS) == (options.only == "ours")]
     sides = []
     for side in wanted:
         try:
@@ -117,9 +98,7 @@ def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
         except EngineMissing as error:
             if not options.test or side == OURS:
                 hint = "pip install ." if side == OURS else f"-r {REQUIREMENTS}"
-                raise EngineMissing(
-                    f"{side} needs {error}: install it ({hint}) or use --only"
-                ) from error
+                raise EngineMissing(f"{side} needs {error}: install it ({hint}) or use --only") from error
             print(f"{side} left out: {error} is not installed")
     return sides
 
@@ -137,7 +116,7 @@ def _verdicts(
     for verdicts, fails in ((floors, True), (aims, options.strict)):
         for verdict in verdicts:
             bound = verdict.bound
-            absent = bound.side not in sides or bound.field == "ratio" and not complete
+            absent = bound.side not in sides or (bound.field == "ratio" and not complete)
             if not verdict.values and absent:
                 continue
             print(f"{'floor' if verdicts is floors else 'aim  '}  {verdict}")

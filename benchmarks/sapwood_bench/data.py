@@ -43,11 +43,7 @@ def _read_parquet(path: Path) -> Matrix:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    lists = [
-        field.name
-        for field in table.schema
-        if pa.types.is_fixed_size_list(field.type) or pa.types.is_list(field.type)
-    ]
+    lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type) or pa.types.is_list(field.type)]
     if len(lists) != 1:
         raise ValueError(f"{path.name}: expected one list column, found {lists}")
     column = table.column(lists[0]).combine_chunks()
