@@ -6,7 +6,7 @@
 
 use super::Centroid;
 use super::block::Block;
-use crate::kernel::BLOCK;
+use crate::kernel::{BLOCK, prefetch};
 use crate::quantize::Factors;
 use crate::vectors::Row;
 
@@ -92,6 +92,12 @@ impl Leaf {
     /// Blocks with the mask of their live entries.
     pub fn blocks(&self) -> impl Iterator<Item = (&Block, u32)> {
         self.blocks.iter().zip(self.live.iter().copied())
+    }
+
+    /// Begins to fetch the list of blocks.
+    pub fn prefetch_list(&self) {
+        prefetch(&self.blocks[..self.blocks.len().min(4)]);
+        prefetch(&self.live[..self.live.len().min(1)]);
     }
 
     /// The same rows with other notes of the balancer.
