@@ -81,8 +81,7 @@ def _rows(text: str) -> int:
 
 if __name__ == "__main__":
     try:
-        code = main()
+        sys.exit(main())
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code)
+        sys.exit(130)
