@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -78,6 +79,7 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
         return True
     start = time.perf_counter()
     record = Record(chosen, _command(chosen, options))
+    record.versions.update(_checkout())
     record.add(Figure("machine", "", "load before the run", options.load, ""))
     with tempfile.TemporaryDirectory(prefix="rows-", dir=options.work) as folder:
         work = Path(folder)
@@ -99,6 +101,17 @@ def _load() -> float:
     if load > BUSY:
         print(f"warning: load average {load:.1f}: other work on this machine spoils timings and ratios", file=sys.stderr)
     return load
+
+
+@functools.cache
+def _checkout() -> dict[str, str]:
+    """The commit these files are at, where they are a checkout; the package may be older."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"checkout": done.stdout.strip()}
 
 
 def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
