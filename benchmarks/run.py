@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sapwood_bench import data, definition
-from sapwood_bench.bench import Bench, engine_of
+from sapwood_bench.bench import Bench, TruthError, engine_of
 from sapwood_bench.child import Child, EngineError, EngineMissing
+from sapwood_bench.data import DataError
 from sapwood_bench.definition import OURS, Definition, DefinitionError
 from sapwood_bench.experiments import EXPERIMENTS, NEEDS_OURS
 from sapwood_bench.record import Figure, Record, Verdict, judge
@@ -40,7 +41,7 @@ def main() -> int:
                 options.data = Path(folder)
                 data.make_test_data(options.data)
             missed = [each.name for each in definitions if not _run(each, options)]
-    except (DefinitionError, EngineMissing, EngineError) as error:
+    except (DefinitionError, DataError, EngineMissing, EngineError, TruthError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if missed:
