@@ -7,6 +7,9 @@ python benchmarks/run.py --test
 from __future__ import annotations
 
 import argparse
+import functools
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,17 +17,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sapwood_bench import data, definition
-from sapwood_bench.bench import Bench, engine_of
+from sapwood_bench.bench import Bench, TruthError, engine_of
 from sapwood_bench.child import Child, EngineError, EngineMissing
+from sapwood_bench.data import DataError
 from sapwood_bench.definition import OURS, Definition, DefinitionError
 from sapwood_bench.experiments import EXPERIMENTS, NEEDS_OURS
-from sapwood_bench.record import Record, Verdict, judge
+from sapwood_bench.record import Figure, Record, Verdict, judge
 
 REQUIREMENTS = "benchmarks/peers/requirements.txt"
+# A load average above it before a run means that something else is running.
+BUSY = 0.7
 
 
 def main() -> int:
     options = _arguments()
+    options.load = _load()
     try:
         overrides = dict(map(definition.parse_override, options.set))
         names = options.definitions or sorted(path.stem for path in definition.DEFINITIONS.glob("*.toml"))
@@ -34,7 +41,7 @@ def main() -> int:
                 options.data = Path(folder)
                 data.make_test_data(options.data)
             missed = [each.name for each in definitions if not _run(each, options)]
-    except (DefinitionError, EngineMissing, EngineError) as error:
+    except (DefinitionError, DataError, EngineMissing, EngineError, TruthError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if missed:
@@ -73,6 +80,8 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
         return True
     start = time.perf_counter()
     record = Record(chosen, _command(chosen, options))
+    record.versions.update(_checkout())
+    record.add(Figure("machine", "", "load before the run", options.load, ""))
     with tempfile.TemporaryDirectory(prefix="rows-", dir=options.work) as folder:
         work = Path(folder)
         files = data.prepare(chosen.data, options.data, work, chosen.seed)
@@ -87,13 +96,32 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
     return met
 
 
+def _load() -> float:
+    """How busy the machine is before the run; warns where that spoils it."""
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        print(f"warning: load average {load:.1f}: other work on this machine spoils timings and ratios", file=sys.stderr)
+    return load
+
+
+@functools.cache
+def _checkout() -> dict[str, str]:
+    """The commit these files are at, where they are a checkout; the package may be older."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"checkout": done.stdout.strip()}
+
+
 def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
     """The sides to measure. A peer that isn't installed is only left out of a test."""
     wanted = [side for side in chosen.sides if options.only is None or (side == OURS) == (options.only == "ours")]
     sides = []
     for side in wanted:
         try:
-            Child(engine_of(chosen, side)).close()
+            _installed(engine_of(chosen, side))
             sides.append(side)
         except EngineMissing as error:
             if not options.test or side == OURS:
@@ -101,6 +129,12 @@ def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
                 raise EngineMissing(f"{side} needs {error}: install it ({hint}) or use --only") from error
             print(f"{side} left out: {error} is not installed")
     return sides
+
+
+@functools.cache
+def _installed(engine: str) -> None:
+    """Raise EngineMissing unless the engine starts; only a process of its own can tell."""
+    Child(engine).close()
 
 
 def _verdicts(

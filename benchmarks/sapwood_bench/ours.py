@@ -63,7 +63,7 @@ class Ours(Engine):
         return ids, counts
 
     def sizes(self) -> dict[str, float]:
-        return numbers(self.index.stats())
+        return numbers(self.index.config) | numbers(self.index.stats())
 
     def time_order(self, **arguments: Any) -> Answer:
         return live.time_order(self, **arguments)
@@ -100,5 +100,5 @@ class OurExact(Exact):
 
 
 def numbers(stats: dict[str, Any]) -> dict[str, float]:
-    """The plain numbers among the statistics."""
+    """The plain numbers among statistics or options."""
     return {name: float(value) for name, value in stats.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
