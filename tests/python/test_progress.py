@@ -25,10 +25,10 @@ def calls(index):
     return {
         "add": (lambda progress: index.add(ROWS, np.arange(len(ROWS)), progress=progress), len(ROWS)),
         "add converted": (lambda progress: index.add(ROWS.astype(float), np.arange(len(ROWS)), progress=progress), len(ROWS)),
-        "search": (lambda progress: index.search(ROWS, 10, beam=16, progress=progress), len(ROWS)),
-        "search converted": (lambda progress: index.search(ROWS[:5000].astype(float), 10, beam=16, progress=progress), 5000),
-        "exact": (lambda progress: sw.exact_search(ROWS, ROWS[:5000], 10, progress=progress), 5000),
-        "exact converted": (lambda progress: sw.exact_search(ROWS.astype(float), ROWS[:5000], 10, progress=progress), 5000),
+        "search": (lambda progress: index.search(ROWS[:8000], 10, beam=8, progress=progress), 8000),
+        "search converted": (lambda progress: index.search(ROWS[:4000].astype(float), 10, beam=8, progress=progress), 4000),
+        "exact": (lambda progress: sw.exact_search(ROWS, ROWS[:2000], 10, progress=progress), 2000),
+        "exact converted": (lambda progress: sw.exact_search(ROWS.astype(float), ROWS[:2000], 10, progress=progress), 2000),
     }
 
 
