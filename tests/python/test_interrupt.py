@@ -1,6 +1,7 @@
 """Ctrl-C ends every long call within a second and leaves a whole state. Each case runs in a process of its own."""
 
 import pytest
+
 from conftest import run_child
 
 # The child sends itself the signal while the call runs and looks at what is left.
