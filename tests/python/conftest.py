@@ -16,6 +16,8 @@ STRESS = os.environ.get("SAPWOOD_STRESS") == "1"
 METRICS = ["l2", "cosine", "ip"]
 EVERYTHING = 10**9
 """A beam that visits every leaf."""
+EXACT = {"beam": EVERYTHING, "rerank": 1 << 20}
+"""Options of a search that compares every row: the codes' bounds, which hold for nearly all rows, leave nothing out."""
 
 
 def clustered(count, dim, seed=0, centres=50):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import sapwood as sw
-from conftest import EVERYTHING, clustered, run_child
+from conftest import EXACT, clustered, run_child
 
 DIM = 8
 ROWS = clustered(64, DIM)
@@ -168,8 +168,8 @@ def test_every_form_means_its_float32_copy(form):
     index = sw.Index(DIM, "l2")
     assert index.add(given, np.arange(64)) == (64, 0)
     np.testing.assert_array_equal(index.get(np.arange(64)), values)
-    wanted = index.search(values, 5, beam=EVERYTHING)
-    assert index.search(given, 5, beam=EVERYTHING) == wanted
+    wanted = index.search(values, 5, **EXACT)
+    assert index.search(given, 5, **EXACT) == wanted
     exact = sw.exact_search(values, values, 5, "l2")
     assert sw.exact_search(given, values, 5, "l2") == exact
     assert sw.exact_search(values, given, 5, "l2") == exact
@@ -195,7 +195,7 @@ def test_one_row(form, index):
     given = ONE_ROW[form](WHOLE[0])
     assert index.add(given, 7000) == (1, 0)
     np.testing.assert_array_equal(index.get(7000), WHOLE[0])
-    result = index.search(given, 1, beam=EVERYTHING)
+    result = index.search(given, 1, **EXACT)
     assert result.ids.tolist() == [7000] and result.distances.tolist() == [0]
 
 
@@ -332,7 +332,7 @@ def test_a_bad_value_names_its_row_and_changes_nothing(value, metric):
     index, fresh = sw.Index(DIM, metric), sw.Index(DIM, metric)
     index.add(clean[:100])
     fresh.add(clean[:100])
-    before = index.search(clean, 5, beam=EVERYTHING)
+    before = index.search(clean, 5, **EXACT)
     for call in (
         lambda: index.add(rows),
         lambda: index.add(rows, np.arange(1000)),
@@ -343,14 +343,14 @@ def test_a_bad_value_names_its_row_and_changes_nothing(value, metric):
         with pytest.raises(ValueError, match=message):
             call()
     assert len(index) == 100 and index.ids().tolist() == list(range(100))
-    assert index.search(clean, 5, beam=EVERYTHING) == before
+    assert index.search(clean, 5, **EXACT) == before
     # The counter of ids has not moved, and clean rows behave as if nothing had happened.
     for each in (index, fresh):
         assert each.add(clean[100:]) == (900, 0)
         assert each.ids().tolist() == list(range(1000))
         each.validate()
-    wanted = fresh.search(clean[:50], 5, beam=EVERYTHING)
-    np.testing.assert_allclose(index.search(clean[:50], 5, beam=EVERYTHING).distances, wanted.distances, rtol=1e-5, atol=1e-5)
+    wanted = fresh.search(clean[:50], 5, **EXACT)
+    np.testing.assert_allclose(index.search(clean[:50], 5, **EXACT).distances, wanted.distances, rtol=1e-5, atol=1e-5)
 
 
 def test_a_bad_value_in_a_late_block_names_its_row(index):
@@ -395,7 +395,7 @@ def test_a_read_only_memory_map(tmp_path):
     rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
     index = sw.Index(DIM, "cosine")
     index.add(rows)
-    assert index.search(rows, 1, beam=EVERYTHING).ids[:, 0].tolist() == list(range(64))
+    assert index.search(rows, 1, **EXACT).ids[:, 0].tolist() == list(range(64))
     assert sw.exact_search(rows, rows, 1).ids[:, 0].tolist() == list(range(64))
     index.add(np.asarray(rows)[:, ::-1][:, ::-1])
 

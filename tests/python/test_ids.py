@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sapwood as sw
-from conftest import EVERYTHING, clustered, run_child
+from conftest import EXACT, clustered, run_child
 
 LARGEST = 2**63 - 1
 
@@ -75,7 +75,7 @@ def test_round_trip_over_the_whole_range(kind):
     for id, row in zip(EDGES, rows, strict=True):
         assert id in index
         assert index.get(id).tolist() == row.tolist()
-        found = index.search(row, 1, beam=EVERYTHING)
+        found = index.search(row, 1, **EXACT)
         assert found.ids.tolist() == [id]
     assert index.remove(LARGEST) == 1 and LARGEST not in index
 
@@ -195,8 +195,8 @@ def test_replacing_moves_the_row():
     far = rows[7] + 1000
     assert index.add(far[None], [7]) == (0, 1)
     assert len(index) == 500
-    assert 7 not in index.search(rows[7], 100, beam=EVERYTHING).ids
-    assert index.search(far, 1, beam=EVERYTHING).ids.tolist() == [7]
+    assert 7 not in index.search(rows[7], 100, **EXACT).ids
+    assert index.search(far, 1, **EXACT).ids.tolist() == [7]
     index.validate()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sapwood as sw
-from conftest import EVERYTHING, METRICS, assert_same_up_to_ties, clustered, distances, truth
+from conftest import EVERYTHING, EXACT, METRICS, assert_same_up_to_ties, clustered, distances, recall, truth
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -16,7 +16,7 @@ def test_distances_and_order_are_those_of_the_formulas(metric):
     wanted = truth(metric, queries, rows, np.arange(500), 10)
     index = sw.Index(24, metric)
     index.add(rows)
-    for result in (index.search(queries, 10, beam=EVERYTHING), sw.exact_search(rows, queries, 10, metric)):
+    for result in (index.search(queries, 10, **EXACT), sw.exact_search(rows, queries, 10, metric)):
         assert result.ids.dtype == np.int64
         assert result.distances.dtype == np.float32
         assert_same_up_to_ties(result, wanted, rtol=1e-4, atol=1e-4)
@@ -69,7 +69,7 @@ def test_few_survivors_of_many_all_come_back():
     index.add(clustered(8000, 16))
     survivors = [17, 801, 4000, 4001, 7999]
     assert index.remove(np.setdiff1d(np.arange(8000), survivors)) == 7995
-    ids, _ = index.search(clustered(100, 16, seed=5), 10, beam=EVERYTHING)
+    ids, _ = index.search(clustered(100, 16, seed=5), 10, **EXACT)
     assert ids.shape == (100, 10)
     assert all(sorted(row[:5]) == survivors for row in ids)
     assert (ids[:, 5:] == -1).all()
@@ -77,28 +77,28 @@ def test_few_survivors_of_many_all_come_back():
 
 
 def test_a_filter_that_matches_three(index):
-    result = index.search(clustered(100, 8, seed=6), 10, filter=[3, 77, 150, 10**12], beam=EVERYTHING)
+    result = index.search(clustered(100, 8, seed=6), 10, filter=[3, 77, 150, 10**12], **EXACT)
     assert (result.counts == 3).all()
     assert all(sorted(row[:3]) == [3, 77, 150] for row in result.ids)
 
 
 def test_filters(index):
     query = index.get(5)
-    everything = index.search(query, 200, beam=EVERYTHING).ids.tolist()
+    everything = index.search(query, 200, **EXACT).ids.tolist()
     assert sorted(everything) == list(range(200))
     even = np.arange(0, 200, 2)
-    allowed = index.search(query, 200, filter=even, beam=EVERYTHING)
+    allowed = index.search(query, 200, filter=even, **EXACT)
     assert allowed.ids[:100].tolist() == [id for id in everything if id % 2 == 0]
     assert int(allowed.counts) == 100
-    denied = index.search(query, 200, filter=sw.Filter.deny(even), beam=EVERYTHING)
+    denied = index.search(query, 200, filter=sw.Filter.deny(even), **EXACT)
     assert denied.ids[:100].tolist() == [id for id in everything if id % 2 == 1]
     kept = sw.Filter.allow(even)
-    assert index.search(query, 200, filter=kept, beam=EVERYTHING) == allowed
+    assert index.search(query, 200, filter=kept, **EXACT) == allowed
     assert index.search(query, 5, filter=[]).ids.tolist() == [-1] * 5
-    assert index.search(query, 200, filter=sw.Filter.deny([]), beam=EVERYTHING).ids.tolist() == everything
+    assert index.search(query, 200, filter=sw.Filter.deny([]), **EXACT).ids.tolist() == everything
     assert repr(kept) == "Filter.allow(100 ids)"
     even[:] = 1
-    assert index.search(query, 200, filter=kept, beam=EVERYTHING) == allowed
+    assert index.search(query, 200, filter=kept, **EXACT) == allowed
 
 
 def test_empty_filled_and_emptied_again():
@@ -124,7 +124,7 @@ def test_one_dimensional_query_gives_one_dimensional_results(index):
     assert flat.ids.tolist() == batch.ids[0].tolist()
     assert flat.counts.shape == () and batch.counts.shape == (1,)
     exact = sw.exact_search(index.get(index.ids()), query[0], 4, "l2")
-    assert exact.ids.tolist() == index.search(query[0], 4, beam=EVERYTHING).ids.tolist()
+    assert exact.ids.tolist() == index.search(query[0], 4, **EXACT).ids.tolist()
 
 
 def test_no_queries(index):
@@ -141,7 +141,7 @@ def test_ties_are_ordered_by_id(metric):
     index = sw.Index(3, metric)
     index.add(rows, ids)
     for k in (1, 10, 49):
-        assert index.search([3, 2, 1], k, beam=EVERYTHING).ids.tolist() == sorted(ids)[:k]
+        assert index.search([3, 2, 1], k, **EXACT).ids.tolist() == sorted(ids)[:k]
         assert sw.exact_search(rows, [3, 2, 1], k, metric).ids.tolist() == list(range(k))
         assert sw.exact_search(rows.astype(float), [3, 2, 1], k, metric).ids.tolist() == list(range(k))
 
@@ -149,7 +149,7 @@ def test_ties_are_ordered_by_id(metric):
 def test_no_id_comes_twice(index):
     index.add(clustered(3000, 8, seed=8), np.arange(3000))
     index.balance()
-    for row in index.search(clustered(50, 8, seed=9), 100, beam=EVERYTHING).ids:
+    for row in index.search(clustered(50, 8, seed=9), 100, **EXACT).ids:
         assert len(set(row)) == 100
 
 
@@ -170,7 +170,7 @@ def test_cosine_is_blind_to_length():
     for variant in (rows, unit, rows * lengths):
         index = sw.Index(12)
         index.add(variant)
-        results.append(index.search(queries, 10, beam=EVERYTHING))
+        results.append(index.search(queries, 10, **EXACT))
         np.testing.assert_allclose(index.get(np.arange(400)), unit, atol=1e-6)
     for result in results[1:]:
         assert_same_up_to_ties(result, results[0])
@@ -225,8 +225,10 @@ def test_result_types_behave_like_tuples(index):
 def test_a_factor_reranks_and_none_estimates(index):
     index.add(clustered(3000, 8, seed=12), np.arange(3000))
     queries = clustered(30, 8, seed=13)
-    exact = index.search(queries, 10, beam=EVERYTHING)
-    assert_same_up_to_ties(index.search(queries, 10, beam=EVERYTHING, rerank=300), exact)
+    exact = sw.exact_search(index.get(index.ids()), queries, 10, "l2")
+    assert index.search(queries, 10, beam=EVERYTHING, rerank=300) == exact
+    assert recall(index.search(queries, 10, beam=EVERYTHING, rerank=5).ids, exact.ids) > 0.9
+    assert recall(index.search(queries, 10, beam=EVERYTHING).ids, exact.ids) > 0.99
     estimates = index.search(queries, 10, beam=EVERYTHING, rerank=None)
     rows = index.get(estimates.ids.ravel()).reshape(30, 10, 8)
     true = ((queries[:, None, :] - rows) ** 2).sum(-1)
