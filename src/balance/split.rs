@@ -39,6 +39,16 @@ pub struct Split {
 
 /// Splits leaf `id` into about `ways`.
 pub fn split(store: &Store, id: LeafId, ways: usize, task: &Task) -> Result<Split> {
+    split_around(store, id, ways, task, || {})
+}
+
+/// [`split`] with `meanwhile` done between the planning and the publishing.
+#[cfg(test)]
+pub(crate) fn staged(store: &Store, id: LeafId, meanwhile: impl FnOnce()) -> Split {
+    split_around(store, id, 2, &Task::new(), meanwhile).unwrap_or_default()
+}
+
+fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: impl FnOnce()) -> Result<Split> {
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(Split::default()) };
     let rows: Vec<Row> = leaf.rows().collect();
@@ -47,6 +57,7 @@ pub fn split(store: &Store, id: LeafId, ways: usize, task: &Task) -> Result<Spli
         return Ok(mark_alike(store, id, leaf, rows.len()));
     }
     let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group)).collect();
+    meanwhile();
     let mut edit = store.edit();
     if !same_reference(Some(leaf), edit.next.leaf(id)) {
         return Ok(Split::default());

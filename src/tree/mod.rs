@@ -6,6 +6,7 @@
 
 pub mod block;
 pub mod check;
+pub mod graveyard;
 pub mod inner;
 pub mod insert;
 pub mod leaf;
