@@ -40,7 +40,7 @@ fn outcomes(form: Form, dim: usize, skewed: bool, trials: usize) -> Outcome {
         };
         let reference = vector(&mut random, dim, skewed);
         let rotated_reference = rotate(&reference);
-        let mut block = Block::new(encoder.code_bytes());
+        let mut block = Block::new(&Block::pool(encoder.code_bytes()));
         let rows: Vec<Vec<f32>> =
             (0..BLOCK).map(|_| vector(&mut random, dim, skewed).iter().zip(&reference).map(|(x, c)| c + 0.5 * x).collect()).collect();
         let (mut residual, mut bits) = (vec![0.0; padded], vec![0; encoder.code_bytes()]);

@@ -92,7 +92,7 @@ impl Plan {
         for slice in rows.chunks(SLICE) {
             let snapshot = Arc::new(self.topology.snapshot.clone());
             let routed = Routed::new(store, snapshot, slice.to_vec(), None, NONE, task)?;
-            for (id, leaf) in routed.prepare(store.encoder.code_bytes()) {
+            for (id, leaf) in routed.prepare(store.pool()) {
                 self.topology.snapshot.leaves.set(id, Some(Arc::new(leaf.with_care(Care::default()))));
             }
             self.note(&routed);

@@ -26,11 +26,6 @@ mod results;
 
 use pyo3::prelude::*;
 
-/// Blocks of posting lists come and go by the thousand; this allocator gives their memory back to the system and packs them into large
-/// pages. It serves the core alone, not the interpreter.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The compiled part of `sapwood`; import that instead.
 #[pymodule(name = "_core", gil_used = false)]
 fn core_module(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -75,6 +75,8 @@ mod tests {
     use super::*;
     use crate::tree::snapshot::Table;
 
+    const NOBODY: &[Row] = &[];
+
     fn version(sequence: u64) -> Arc<Snapshot> {
         Arc::new(Snapshot { leaves: Table::default(), inners: Table::default(), root: 0, rows: 0, sequence })
     }
@@ -97,11 +99,11 @@ mod tests {
             free
         };
         // Version 0 is held for long; row 0 dies after version 1, row 1 after version 3, row 2 after version 4.
-        assert_eq!(bury(&mut held, 0, vec![], true), []);
-        assert_eq!(bury(&mut held, 1, vec![0], false), []);
-        assert_eq!(bury(&mut held, 2, vec![], true), [], "row 0 is read through version 0");
-        assert_eq!(bury(&mut held, 3, vec![1], false), []);
-        assert_eq!(bury(&mut held, 4, vec![2], false), [], "row 1 is read through version 2");
+        assert_eq!(bury(&mut held, 0, vec![], true), NOBODY);
+        assert_eq!(bury(&mut held, 1, vec![0], false), NOBODY);
+        assert_eq!(bury(&mut held, 2, vec![], true), NOBODY, "row 0 is read through version 0");
+        assert_eq!(bury(&mut held, 3, vec![1], false), NOBODY);
+        assert_eq!(bury(&mut held, 4, vec![2], false), NOBODY, "row 1 is read through version 2");
         assert_eq!(bury(&mut held, 5, vec![], false), [2], "row 2 is younger than all that are held");
         held[2] = None;
         let last = version(6);

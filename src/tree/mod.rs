@@ -11,6 +11,7 @@ pub mod inner;
 pub mod insert;
 pub mod leaf;
 pub mod navigate;
+pub mod pool;
 pub mod route;
 pub mod snapshot;
 pub mod store;

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::graveyard::Graveyard;
 use super::inner::{Child, ChildCoder, Inner, NodeId};
 use super::leaf::Leaf;
+use super::pool::Pool;
 use super::snapshot::{Snapshot, Table};
 use crate::ids::{DEAD, Directory, LeafId, Location, NONE};
 use crate::kernel::Kernels;
@@ -72,7 +73,7 @@ impl Store {
         let rotation = Rotation::new(kernels, dim, params.seed);
         let padded = rotation.padded();
         let form = if metric == Metric::L2 { Form::Distance } else { Form::Product };
-        let coder = ChildCoder { kernels, encoder: Encoder::new(kernels, Form::Distance, padded) };
+        let coder = ChildCoder::new(kernels, padded);
         let topology = Topology::of_centroids(&coder, &[vec![0.0; padded].into()], padded);
         let state = State {
             directory: Directory::new(),
@@ -101,6 +102,11 @@ impl Store {
     /// Values of a rotated vector.
     pub fn padded(&self) -> usize {
         self.rotation.padded()
+    }
+
+    /// Memory for blocks; rows' and children's have the same size.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.coder.pool
     }
 
     /// What queries order centroids by.
@@ -205,7 +211,7 @@ impl Edit<'_> {
     /// Lists encoded rows in a leaf. Their locations are the caller's to set.
     pub fn append<'p>(&mut self, id: LeafId, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
         if let Some(leaf) = self.next.leaf(id) {
-            let leaf = leaf.append(self.store.encoder.code_bytes(), postings);
+            let leaf = leaf.append(self.store.pool(), postings);
             self.set_leaf(id, leaf);
         }
     }
@@ -213,7 +219,7 @@ impl Edit<'_> {
     /// Drops rows from a leaf's list. Their locations are the caller's to set.
     pub fn unlist(&mut self, id: LeafId, rows: &[Row]) {
         if let Some(leaf) = self.next.leaf(id) {
-            let leaf = leaf.without(self.store.encoder.code_bytes(), rows);
+            let leaf = leaf.without(self.store.pool(), rows);
             self.set_leaf(id, leaf);
         }
     }
