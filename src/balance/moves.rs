@@ -30,7 +30,10 @@ pub struct Moved {
 
 /// Gives each row the location that it would get if it were added now, without `exclude`. A row that was moved, replaced or removed
 /// meanwhile stays as it is. `exclude` is taken out of the tree in the same edit if that leaves it empty.
-pub fn move_rows(store: &Store, rows: Vec<Row>, exclude: LeafId, task: &Task) -> Result<Moved> {
+pub fn move_rows(store: &Store, mut rows: Vec<Row>, exclude: LeafId, task: &Task) -> Result<Moved> {
+    // A row that was moved by another thread while its leaves were looked at may have been noted in both.
+    rows.sort_unstable();
+    rows.dedup();
     // The snapshot is held until the end: while it is, no row number means another row.
     let (snapshot, rows, from) = store.look(|state, snapshot| {
         let located = rows.iter().map(|&row| (row, state.directory.location(row))).filter(|(_, at)| at[0] != NONE);

@@ -118,8 +118,10 @@ impl<'a> Searcher<'a> {
         self.store.ids.get(row) as i64
     }
 
+    /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
     fn exact(&self, row: Row) -> f32 {
-        self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row))
+        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row));
+        if distance.is_nan() { f32::INFINITY } else { distance }
     }
 
     /// Scans the leaves of the beam. It goes on, in growing steps, while there are fewer than k candidates, or while the leaves turn out so
