@@ -7,6 +7,9 @@ python benchmarks/run.py --test
 from __future__ import annotations
 
 import argparse
+import functools
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,32 +17,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sapwood_bench import data, definition
-from sapwood_bench.bench import Bench, engine_of
+from sapwood_bench.bench import Bench, TruthError, engine_of
 from sapwood_bench.child import Child, EngineError, EngineMissing
+from sapwood_bench.data import DataError
 from sapwood_bench.definition import OURS, Definition, DefinitionError
 from sapwood_bench.experiments import EXPERIMENTS, NEEDS_OURS
-from sapwood_bench.record import Record, Verdict, judge
+from sapwood_bench.record import Figure, Record, Verdict, judge
 
 REQUIREMENTS = "benchmarks/peers/requirements.txt"
+# A load average above it before a run means that something else is running.
+BUSY = 0.7
 
 
 def main() -> int:
     options = _arguments()
+    options.load = _load()
     try:
         overrides = dict(map(definition.parse_override, options.set))
-        names = options.definitions or sorted(
-            path.stem for path in definition.DEFINITIONS.glob("*.toml")
-        )
-        definitions = [
-            definition.read(definition.find(name), overrides, options.test)
-            for name in names
-        ]
+        names = options.definitions or sorted(path.stem for path in definition.DEFINITIONS.glob("*.toml"))
+        definitions = [definition.read(definition.find(name), overrides, options.test) for name in names]
         with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
             if options.test:
                 options.data = Path(folder)
                 data.make_test_data(options.data)
             missed = [each.name for each in definitions if not _run(each, options)]
-    except (DefinitionError, EngineMissing, EngineError) as error:
+    except (DefinitionError, DataError, EngineMissing, EngineError, TruthError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if missed:
@@ -49,20 +51,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Sapwood beside its peers.")
-    parser.add_argument(
-        "definitions", nargs="*", help="names in benchmarks/definitions, or TOML files"
-    )
+    parser.add_argument("definitions", nargs="*", help="names in benchmarks/definitions, or TOML files")
     parser.add_argument("--data", type=Path, help="folder of the files they name")
     parser.add_argument("--out", type=Path, help="record folder; default: print only")
-    parser.add_argument(
-        "--test", action="store_true", help="everything tiny, on made-up data"
-    )
-    parser.add_argument(
-        "--only", choices=("ours", "peers"), help="measure one side of each definition"
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="a missed aim fails the run too"
-    )
+    parser.add_argument("--test", action="store_true", help="everything tiny, on made-up data")
+    parser.add_argument("--only", choices=("ours", "peers"), help="measure one side of each definition")
+    parser.add_argument("--strict", action="store_true", help="a missed aim fails the run too")
     parser.add_argument(
         "--set",
         action="append",
@@ -70,9 +64,7 @@ def _arguments() -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="replace a value of the definitions, as in data.rows=20000",
     )
-    parser.add_argument(
-        "--work", type=Path, help="folder for picked rows; default: a temporary one"
-    )
+    parser.add_argument("--work", type=Path, help="folder for picked rows; default: a temporary one")
     options = parser.parse_args()
     if not options.test and (not options.definitions or options.data is None):
         parser.error("name definitions and --data DIR, or give --test")
@@ -88,6 +80,8 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
         return True
     start = time.perf_counter()
     record = Record(chosen, _command(chosen, options))
+    record.versions.update(_checkout())
+    record.add(Figure("machine", "", "load before the run", options.load, ""))
     with tempfile.TemporaryDirectory(prefix="rows-", dir=options.work) as folder:
         work = Path(folder)
         files = data.prepare(chosen.data, options.data, work, chosen.seed)
@@ -102,26 +96,45 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
     return met
 
 
+def _load() -> float:
+    """How busy the machine is before the run; warns where that spoils it."""
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        print(f"warning: load average {load:.1f}: other work on this machine spoils timings and ratios", file=sys.stderr)
+    return load
+
+
+@functools.cache
+def _checkout() -> dict[str, str]:
+    """The commit these files are at, where they are a checkout; the package may be older."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"checkout": done.stdout.strip()}
+
+
 def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
     """The sides to measure. A peer that isn't installed is only left out of a test."""
-    wanted = [
-        side
-        for side in chosen.sides
-        if options.only is None or (side == OURS) == (options.only == "ours")
-    ]
+    wanted = [side for side in chosen.sides if options.only is None or (side == OURS) == (options.only == "ours")]
     sides = []
     for side in wanted:
         try:
-            Child(engine_of(chosen, side)).close()
+            _installed(engine_of(chosen, side))
             sides.append(side)
         except EngineMissing as error:
             if not options.test or side == OURS:
                 hint = "pip install ." if side == OURS else f"-r {REQUIREMENTS}"
-                raise EngineMissing(
-                    f"{side} needs {error}: install it ({hint}) or use --only"
-                ) from error
+                raise EngineMissing(f"{side} needs {error}: install it ({hint}) or use --only") from error
             print(f"{side} left out: {error} is not installed")
     return sides
+
+
+@functools.cache
+def _installed(engine: str) -> None:
+    """Raise EngineMissing unless the engine starts; only a process of its own can tell."""
+    Child(engine).close()
 
 
 def _verdicts(
@@ -137,7 +150,7 @@ def _verdicts(
     for verdicts, fails in ((floors, True), (aims, options.strict)):
         for verdict in verdicts:
             bound = verdict.bound
-            absent = bound.side not in sides or bound.field == "ratio" and not complete
+            absent = bound.side not in sides or (bound.field == "ratio" and not complete)
             if not verdict.values and absent:
                 continue
             print(f"{'floor' if verdicts is floors else 'aim  '}  {verdict}")

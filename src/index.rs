@@ -20,6 +20,8 @@ use crate::tree::store::Store;
 use crate::vectors::{Lease, Row};
 
 mod statistics;
+#[cfg(test)]
+mod tests;
 
 pub use statistics::Stats;
 

@@ -12,6 +12,7 @@
 //! | [`filter`] | ids that may, or may not, be returned |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
+//! | [`scratch`] | large buffers for a while |
 //! | [`vectors`] | the store of full vectors, by row |
 //! | [`ids`] | external ids and rows: the one authority on what is live |
 //! | [`quantize`] | rotation and RaBitQ codes |
@@ -33,6 +34,7 @@ pub mod params;
 #[cfg(feature = "python")]
 mod python;
 pub mod quantize;
+pub mod scratch;
 pub mod search;
 pub mod tree;
 pub mod vectors;

@@ -19,6 +19,7 @@ use rayon::prelude::*;
 use crate::dataset::Rows;
 use crate::dataset::rows::not_finite;
 use crate::error::{Error, Result};
+use crate::kernel::prefetch;
 
 /// Number of a stored row; dense, used again after the row died.
 pub type Row = u32;
@@ -45,6 +46,14 @@ impl Words {
     pub fn get(&self, row: Row) -> u64 {
         let (slab, place) = locate(row);
         self.slabs.get(slab).and_then(OnceLock::get).map_or(0, |words| words[place].load(Ordering::Relaxed))
+    }
+
+    /// Begins to fetch the word of `row`.
+    pub fn prefetch(&self, row: Row) {
+        let (slab, place) = locate(row);
+        if let Some(words) = self.slabs.get(slab).and_then(OnceLock::get) {
+            prefetch(&words[place..=place]);
+        }
     }
 
     /// Sets the word of `row`.

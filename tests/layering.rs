@@ -21,8 +21,9 @@ struct Layers {
 impl Layers {
     /// Reads both from the text of `lib.rs`.
     fn parse(lib: &str) -> Self {
-        let rows = lib.lines().filter_map(|line| line.strip_prefix("//! | [`"));
-        let order = rows.filter_map(|row| row.split_once('`')).map(|(name, _)| name.to_string()).collect();
+        let rows = lib.lines().filter_map(|line| line.strip_prefix("//! | "));
+        let names = rows.filter_map(|row| row.trim_start_matches('[').strip_prefix('`')?.split_once('`'));
+        let order = names.map(|(name, _)| name.to_string()).collect();
         let code = code_of(lib);
         let exports = code.split("pub use ").skip(1).filter_map(|statement| statement.split_once("::"));
         let root = exports.flat_map(|(module, names)| leaves(names).into_iter().map(|name| (name, module.to_string()))).collect();
@@ -165,7 +166,7 @@ const LIB: &str = "
 //! | [`error`] | ... |
 //! | [`kernel`] | ... |
 //! | [`tree`] | ... |
-//! | [`index`] | ... |
+//! | `index` | without a link, as a module behind a feature has it |
 pub mod tree;
 pub use error::{Error, Result};
 pub use index::Index;

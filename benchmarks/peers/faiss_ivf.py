@@ -30,9 +30,7 @@ class FaissIvf(Engine):
     def versions(self) -> dict[str, str]:
         return {"faiss": f"{self.faiss.__version__} {_instructions(self.faiss)}"}
 
-    def load(
-        self, base: str, queries: dict[str, str], truth: dict[str, str], metric: str
-    ) -> Answer:
+    def load(self, base: str, queries: dict[str, str], truth: dict[str, str], metric: str) -> Answer:
         """As every engine, but cosine is the inner product of rows made unit here."""
         answer = super().load(base, queries, truth, metric)
         if self.metric == "cosine":

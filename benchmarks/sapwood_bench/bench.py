@@ -114,10 +114,7 @@ class Bench:
             other = self._reference(sample, k, rows)
             same, apart = agreement(ids, distances[:CHECKED_QUERIES], *other)
             if apart > CHECKED_DISTANCE * max(1.0, float(np.abs(other[1]).max())):
-                raise TruthError(
-                    f"{name}: exact distances differ by {apart:g}, "
-                    f"{same:.2%} of ids agree with the reference"
-                )
+                raise TruthError(f"{name}: exact distances differ by {apart:g}, {same:.2%} of ids agree with the reference")
 
     def _reference(self, sample: Any, k: int, rows: int) -> tuple[Any, Any]:
         out = str(self.work / "reference")

@@ -13,6 +13,10 @@ from .definition import DataSpec
 Matrix = NDArray[np.float32]
 
 
+class DataError(Exception):
+    """A data file that is absent or isn't what a definition needs."""
+
+
 @dataclass(frozen=True)
 class Files:
     """The picked rows and queries, as .npy files that every engine loads whole."""
@@ -25,14 +29,16 @@ class Files:
 
 def read_matrix(path: Path) -> Matrix:
     """The vectors of a .npy or Parquet file, as float32; .npy is mapped, not read."""
+    if not path.is_file():
+        raise DataError(f"no {path.name} in the data folder")
     if path.suffix == ".npy":
         array = np.load(path, mmap_mode="r")
     elif path.suffix == ".parquet":
         array = _read_parquet(path)
     else:
-        raise ValueError(f"{path.name}: expected a .npy or .parquet file")
+        raise DataError(f"{path.name}: expected a .npy or .parquet file")
     if array.ndim != 2:
-        raise ValueError(f"{path.name}: expected 2 dimensions, got shape {array.shape}")
+        raise DataError(f"{path.name}: expected 2 dimensions, got shape {array.shape}")
     vectors: Matrix = array if array.dtype == np.float32 else array.astype(np.float32)
     return vectors
 
@@ -43,13 +49,9 @@ def _read_parquet(path: Path) -> Matrix:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    lists = [
-        field.name
-        for field in table.schema
-        if pa.types.is_fixed_size_list(field.type) or pa.types.is_list(field.type)
-    ]
+    lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type) or pa.types.is_list(field.type)]
     if len(lists) != 1:
-        raise ValueError(f"{path.name}: expected one list column, found {lists}")
+        raise DataError(f"{path.name}: expected one list column, found {lists}")
     column = table.column(lists[0]).combine_chunks()
     flat = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(flat, dtype=np.float32).reshape(table.num_rows, -1)
@@ -60,7 +62,7 @@ def prepare(spec: DataSpec, folder: Path, work: Path, seed: int) -> Files:
     rng = np.random.default_rng(seed)
     base = read_matrix(folder / spec.base)
     if spec.rows > len(base):
-        raise ValueError(f"{spec.base}: {spec.rows} rows wanted, it has {len(base)}")
+        raise DataError(f"{spec.base}: {spec.rows} rows wanted, it has {len(base)}")
     if spec.pick == "random":
         picked = base[rng.choice(len(base), spec.rows, replace=False)]
     else:

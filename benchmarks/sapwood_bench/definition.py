@@ -37,14 +37,8 @@ class Bound:
         return low and (self.at_most is None or value <= self.at_most)
 
     def __str__(self) -> str:
-        limits = [
-            f"{word} {limit}"
-            for word, limit in (("at least", self.at_least), ("at most", self.at_most))
-            if limit is not None
-        ]
-        what = (
-            self.metric if self.field == "value" else f"{self.field} of {self.metric}"
-        )
+        limits = [f"{word} {limit}" for word, limit in (("at least", self.at_least), ("at most", self.at_most)) if limit is not None]
+        what = self.metric if self.field == "value" else f"{self.field} of {self.metric}"
         return f"{self.side} {self.part}: {what} {' and '.join(limits)}"
 
 

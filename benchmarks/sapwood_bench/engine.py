@@ -60,9 +60,7 @@ class Engine(ABC):
         """What the index says of its own memory and shape."""
         return {}
 
-    def load(
-        self, base: str, queries: dict[str, str], truth: dict[str, str], metric: str
-    ) -> Answer:
+    def load(self, base: str, queries: dict[str, str], truth: dict[str, str], metric: str) -> Answer:
         """Read the raw rows, the queries and their true neighbours into memory."""
         self.metric = metric
         self.vectors = np.load(base)
@@ -135,9 +133,7 @@ class Engine(ABC):
             raw[i::threads] = answers
         return self._answer(queries, raw) | {"qps": len(rows) / seconds}
 
-    def _timed(
-        self, rows: list[Matrix], k: int
-    ) -> tuple[list[Any], list[float], float]:
+    def _timed(self, rows: list[Matrix], k: int) -> tuple[list[Any], list[float], float]:
         """Answers, the time of each call and of all, with no collector in between."""
         raw: list[Any] = [None] * len(rows)
         times = [0.0] * len(rows)

@@ -83,9 +83,7 @@ class NumpyExact(Exact):
         return np.take_along_axis(distances, ids, axis=1), ids
 
 
-def agreement(
-    ids: Ids, distances: Distances, other_ids: Ids, other_distances: Distances
-) -> tuple[float, float]:
+def agreement(ids: Ids, distances: Distances, other_ids: Ids, other_distances: Distances) -> tuple[float, float]:
     """How far two exact answers agree: share of equal ids, largest distance apart.
 
     Ids may differ among rows at one distance; the sorted distances may not.

@@ -151,9 +151,7 @@ def rest_then_ingest(
     }
 
 
-def _search_while(
-    ours: Ours, queries: str, k: int, adder: Adder, stop: Callable[[], bool]
-) -> Searches:
+def _search_while(ours: Ours, queries: str, k: int, adder: Adder, stop: Callable[[], bool]) -> Searches:
     """Search query after query, once at least, until told to stop."""
     rows = one_by_one(ours.queries[queries])
     found = Searches()
@@ -174,9 +172,7 @@ def _search_while(
     return found
 
 
-def moving_recall(
-    ids: Ids, wide_truth: Ids, before: list[int], after: list[int], k: int
-) -> float:
+def moving_recall(ids: Ids, wide_truth: Ids, before: list[int], after: list[int], k: int) -> float:
     """Recall of searches over rows 0..n, where n moved while they ran.
 
     A search had to see the rows acknowledged before it and may see those begun by its

@@ -63,7 +63,7 @@ class Ours(Engine):
         return ids, counts
 
     def sizes(self) -> dict[str, float]:
-        return numbers(self.index.stats())
+        return numbers(self.index.config) | numbers(self.index.stats())
 
     def time_order(self, **arguments: Any) -> Answer:
         return live.time_order(self, **arguments)
@@ -95,16 +95,10 @@ class OurExact(Exact):
         self.threads = threads
 
     def nearest(self, queries: Matrix, k: int) -> tuple[Any, Any]:
-        result = self.sapwood.exact_search(
-            self.rows, queries, k, self.metric, threads=self.threads
-        )
+        result = self.sapwood.exact_search(self.rows, queries, k, self.metric, threads=self.threads)
         return result.distances, result.ids
 
 
 def numbers(stats: dict[str, Any]) -> dict[str, float]:
-    """The plain numbers among the statistics."""
-    return {
-        name: float(value)
-        for name, value in stats.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+    """The plain numbers among statistics or options."""
+    return {name: float(value) for name, value in stats.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}

@@ -84,15 +84,9 @@ class Record:
             ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
             recall = "" if figure.recall is None else f"{figure.recall:.4f}"
             value = _number(figure.value)
-            lines.append(
-                [figure.part, figure.side, figure.metric, value, figure.unit]
-                + [ratio, recall, figure.setting]
-            )
+            lines.append([figure.part, figure.side, figure.metric, value, figure.unit, ratio, recall, figure.setting])
         widths = [max(len(line[i]) for line in lines) for i in range(8)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
-            for line in lines
-        )
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
 
     def write(self, folder: Path) -> Path:
         """Append the figures to `<folder>/<processor>/<date>.csv`."""

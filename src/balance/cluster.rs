@@ -30,6 +30,8 @@ const ROUNDS: usize = 4;
 /// Lloyd iterations over all rows. A centroid of few sampled rows fits those and no others: at 50 rows a leaf, iterations over half of the
 /// rows leave a tree that scans a fifth more at equal recall.
 const FULL_ROUNDS: usize = 2;
+/// Rows that are routed before they are appended.
+const SLICE: usize = 16_384;
 /// Rounds of catching up outside the lock.
 const CATCH_UPS: usize = 6;
 /// So few late rows are routed under the lock.
@@ -48,6 +50,15 @@ pub fn cluster(store: &Store, task: &Task) -> Result<Vec<LeafId>> {
     }
     task.check()?;
     Ok(plan.publish(store))
+}
+
+/// [`cluster`] with `meanwhile` done between the planning and the publishing.
+#[cfg(test)]
+pub(crate) fn staged(store: &Store, meanwhile: impl FnOnce()) {
+    if let Ok(plan) = Plan::new(store, &Task::new()) {
+        meanwhile();
+        plan.publish(store);
+    }
 }
 
 /// A tree in the making.
@@ -76,15 +87,16 @@ impl Plan {
         live.filter(|&row| !self.taken.get(row as usize).copied().unwrap_or(false)).collect()
     }
 
-    /// Routes rows into the new tree.
+    /// Routes rows into the new tree, a slice at a time: postings on their way take as much memory as those that have arrived.
     fn take(&mut self, store: &Store, rows: Vec<Row>, task: &Task) -> Result<()> {
-        let snapshot = Arc::new(self.topology.snapshot.clone());
-        let routed = Routed::new(store, snapshot, rows, None, NONE, task)?;
-        for (id, mut leaf) in routed.prepare(store.encoder.code_bytes()) {
-            leaf.care = Care::default();
-            self.topology.snapshot.leaves.set(id, Some(Arc::new(leaf)));
+        for slice in rows.chunks(SLICE) {
+            let snapshot = Arc::new(self.topology.snapshot.clone());
+            let routed = Routed::new(store, snapshot, slice.to_vec(), None, NONE, task)?;
+            for (id, leaf) in routed.prepare(store.pool()) {
+                self.topology.snapshot.leaves.set(id, Some(Arc::new(leaf.with_care(Care::default()))));
+            }
+            self.note(&routed);
         }
-        self.note(&routed);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::NONE;
 use crate::params::Beam;
+use crate::scratch::Scratch;
 use crate::tree::Centroid;
 use crate::tree::inner::ChildCoder;
 use crate::tree::insert::may_spread;
@@ -190,7 +191,7 @@ pub fn grow(coder: &ChildCoder, centroids: &[Centroid], padded: usize, branching
 }
 
 struct Sums {
-    values: Vec<f32>,
+    values: Scratch,
     counts: Vec<u32>,
 }
 
@@ -202,7 +203,7 @@ fn sum_by_label(coder: &ChildCoder, points: Points<'_>, nearest: &Nearest, task:
     let mut sums: Vec<Sums> = if parts == 1 { vec![part(0)?] } else { (0..parts).into_par_iter().map(part).collect::<Result<_>>()? };
     let mut total = sums.swap_remove(0);
     for other in sums {
-        total.values.iter_mut().zip(other.values).for_each(|(sum, value)| *sum += value);
+        total.values.values_mut().iter_mut().zip(other.values.values()).for_each(|(sum, value)| *sum += value);
         total.counts.iter_mut().zip(other.counts).for_each(|(sum, count)| *sum += count);
     }
     Ok(total)
@@ -211,7 +212,7 @@ fn sum_by_label(coder: &ChildCoder, points: Points<'_>, nearest: &Nearest, task:
 fn sum_part(coder: &ChildCoder, points: Points<'_>, range: std::ops::Range<usize>, nearest: &Nearest, task: &Task) -> Result<Sums> {
     let padded = points.padded;
     let clusters = nearest.len(padded);
-    let mut sums = Sums { values: vec![0.0; clusters * padded], counts: vec![0; clusters] };
+    let mut sums = Sums { values: Scratch::new(clusters * padded)?, counts: vec![0; clusters] };
     let (mut target, mut distances, mut point) = (Target::new(padded), Vec::new(), vec![0.0; padded]);
     for number in range {
         if number % STRIDE == 0 {
@@ -220,7 +221,7 @@ fn sum_part(coder: &ChildCoder, points: Points<'_>, range: std::ops::Range<usize
         (points.load)(number, &mut point);
         let label = nearest.find(coder, &point, &mut target, &mut distances);
         sums.counts[label] += 1;
-        let sum = &mut sums.values[label * padded..(label + 1) * padded];
+        let sum = &mut sums.values.values_mut()[label * padded..(label + 1) * padded];
         sum.iter_mut().zip(&point).for_each(|(sum, x)| *sum += x);
     }
     Ok(sums)
@@ -236,6 +237,6 @@ impl Sums {
             let scale = 1.0 / count as f32;
             sum.iter().map(|x| x * scale).collect()
         };
-        self.values.chunks_exact(points.padded).zip(&self.counts).map(mean).collect()
+        self.values.values().chunks_exact(points.padded).zip(&self.counts).map(mean).collect()
     }
 }

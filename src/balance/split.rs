@@ -39,6 +39,16 @@ pub struct Split {
 
 /// Splits leaf `id` into about `ways`.
 pub fn split(store: &Store, id: LeafId, ways: usize, task: &Task) -> Result<Split> {
+    split_around(store, id, ways, task, || {})
+}
+
+/// [`split`] with `meanwhile` done between the planning and the publishing.
+#[cfg(test)]
+pub(crate) fn staged(store: &Store, id: LeafId, meanwhile: impl FnOnce()) -> Split {
+    split_around(store, id, 2, &Task::new(), meanwhile).unwrap_or_default()
+}
+
+fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: impl FnOnce()) -> Result<Split> {
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(Split::default()) };
     let rows: Vec<Row> = leaf.rows().collect();
@@ -47,6 +57,7 @@ pub fn split(store: &Store, id: LeafId, ways: usize, task: &Task) -> Result<Spli
         return Ok(mark_alike(store, id, leaf, rows.len()));
     }
     let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group)).collect();
+    meanwhile();
     let mut edit = store.edit();
     if !same_reference(Some(leaf), edit.next.leaf(id)) {
         return Ok(Split::default());
@@ -76,7 +87,7 @@ impl Piece {
         let reference: Centroid = mean(rotated.chunks_exact(store.padded()), store.padded()).into();
         let mut leaf = Leaf::new(reference);
         let postings = encode_all(store, &leaf, &rows, &rotated);
-        leaf = leaf.append(store.encoder.code_bytes(), (0..postings.len()).map(|i| postings.get(i)));
+        leaf = leaf.append(store.pool(), (0..postings.len()).map(|i| postings.get(i)));
         leaf.care = Care::default();
         Self { rows, leaf }
     }
@@ -173,7 +184,7 @@ fn late_rows(edit: &Edit<'_>, id: LeafId, rows: &[Row]) -> Vec<Row> {
 }
 
 fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, pieces: Vec<Piece>, late: &[Row]) -> Vec<LeafId> {
-    let code_bytes = store.encoder.code_bytes();
+    let pool = store.pool();
     let mut late_of: Vec<Vec<Row>> = vec![Vec::new(); pieces.len()];
     let rotated = rotate_all(store, late);
     for (&row, vector) in late.iter().zip(rotated.chunks_exact(store.padded())) {
@@ -187,7 +198,7 @@ fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, 
         // A row that was removed, replaced or moved away since then no longer says that it is here.
         let (here, gone): (Vec<Row>, Vec<Row>) = piece.rows.iter().partition(|&&row| edit.location(row).contains(&id));
         let postings = encode_all(store, &piece.leaf, &late, &rotate_all(store, &late));
-        let mut leaf = piece.leaf.without(code_bytes, &gone).append(code_bytes, (0..postings.len()).map(|i| postings.get(i)));
+        let mut leaf = piece.leaf.without(pool, &gone).append(pool, (0..postings.len()).map(|i| postings.get(i)));
         // Only where a split left something too large is it an attempt that failed.
         leaf.care.attempts = if leaf.len() > store.params.split_threshold { attempts.saturating_add(1) } else { 0 };
         leaves.push((leaf.clone(), leaf.reference.clone()));

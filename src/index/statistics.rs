@@ -70,7 +70,7 @@ impl Stats {
         let unsplittable = snapshot.leaves.iter().filter(|(_, leaf)| leaf.care.unsplittable_at > 0 && alike(leaf.len())).count();
         let counters = balancer.counters();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let directory_bytes = store.look(|state, _| state.directory.bytes());
+        let directory_bytes = store.look(|state, _| state.directory.bytes() + state.graveyard_bytes());
         Self {
             rows: snapshot.rows as u64,
             leaves: sizes.len() as u64,

@@ -11,9 +11,12 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod scalar;
 #[cfg(test)]
 mod suite;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tile;
 
 use std::sync::OnceLock;
@@ -180,6 +183,8 @@ impl Kernels {
             Isa::Avx2 => avx2::kernels(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::kernels(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::kernels(),
             _ => None,
         }
     }

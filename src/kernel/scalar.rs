@@ -141,7 +141,7 @@ pub(super) fn table_scale(groups: &[[f32; GROUP]]) -> (TableScale, f32) {
     (TableScale { step, offset: least - 0.5 * total, error }, 1.0 / step)
 }
 
-fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
+pub(super) fn build_table(query: &[f32], table: &mut [u8]) -> TableScale {
     debug_assert!(query.len().is_multiple_of(GROUP) && table.len() == query.len() / GROUP * 16);
     let (groups, _) = query.as_chunks::<GROUP>();
     let (tables, _) = table.as_chunks_mut::<16>();
@@ -200,6 +200,6 @@ pub(super) fn popcount_body(code: &[u64], planes: &[u64]) -> u32 {
     total
 }
 
-fn popcount(code: &[u64], planes: &[u64]) -> u32 {
+pub(super) fn popcount(code: &[u64], planes: &[u64]) -> u32 {
     popcount_body(code, planes)
 }

@@ -5,6 +5,8 @@
 //! reranked in the order of their estimates, and whose lower bound is above the k-th exact distance is passed over. So few vectors are
 //! read, and the reads of the next ones can be started early.
 
+use std::sync::Arc;
+
 use super::topk::TopK;
 use crate::filter::Filter;
 use crate::ids::{LeafId, NONE};
@@ -12,8 +14,9 @@ use crate::kernel::{BLOCK, ScanLimit, prefetch};
 use crate::metric::Metric;
 use crate::params::{Beam, Rerank};
 use crate::quantize::Form;
+use crate::tree::block::Block;
 use crate::tree::leaf::{Leaf, lanes};
-use crate::tree::navigate::{Choice, Target, navigate};
+use crate::tree::navigate::{Choice, Order, Target, navigate};
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
 use crate::vectors::Row;
@@ -67,8 +70,8 @@ pub struct Searcher<'a> {
     cost: Cost,
 }
 
-/// Leaves ahead whose first block is fetched while one is scanned.
-const LEAVES_AHEAD: usize = 1;
+/// Leaves ahead whose header is fetched while one is scanned; half as far ahead its list of blocks is, then its first block.
+const LEAVES_AHEAD: usize = 4;
 /// Candidates ahead whose vector is fetched while one is compared.
 const VECTORS_AHEAD: usize = 4;
 
@@ -143,23 +146,46 @@ impl<'a> Searcher<'a> {
     }
 
     fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) {
-        for (i, choice) in choices.iter().enumerate() {
-            if let Some(next) = choices.get(i + LEAVES_AHEAD).and_then(|next| snapshot.leaf(next.id)) {
-                next.blocks().take(2).for_each(|(block, _)| prefetch(block.raw()));
+        // Each step of the way to a leaf's codes is a read that depends on the one before; so they are begun in turn, well ahead.
+        let leaves: Vec<(&Choice<'_>, &Leaf)> =
+            choices.iter().filter_map(|choice| snapshot.leaf(choice.id).map(|leaf| (choice, &**leaf))).collect();
+        leaves.iter().take(LEAVES_AHEAD).for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
+        for (i, (choice, leaf)) in leaves.iter().enumerate() {
+            if let Some((_, later)) = leaves.get(i + LEAVES_AHEAD) {
+                prefetch(std::slice::from_ref(*later));
             }
-            if let Some(leaf) = snapshot.leaf(choice.id) {
-                self.scan_leaf(leaf, request, nearest);
-                self.cost.leaves += 1;
+            if let Some((_, later)) = leaves.get(i + LEAVES_AHEAD / 2) {
+                later.prefetch_list();
             }
+            let next = leaves.get(i + 1).and_then(|(_, next)| next.blocks().next());
+            self.scan_leaf(choice, leaf, next.map(|(block, _)| block), request, nearest);
+            self.cost.leaves += 1;
         }
     }
 
-    fn scan_leaf(&mut self, leaf: &Leaf, request: &Request<'_>, nearest: &mut TopK) {
+    /// The query's squared distance to a leaf's reference, and their inner product.
+    fn place(&self, choice: &Choice<'_>, leaf: &Leaf) -> (f32, f32) {
+        let (kernels, rotated) = (self.store.kernels, &self.target.rotated);
+        if !Arc::ptr_eq(choice.centroid, &leaf.reference) || self.store.order() == Order::Product {
+            return ((kernels.l2)(rotated, &leaf.reference), (kernels.dot)(rotated, &leaf.reference));
+        }
+        // The leaf is coded against its routing centroid, so its score says it already.
+        match self.store.order() {
+            Order::Angle if choice.inverse > 0.0 => {
+                let product = -choice.score / choice.inverse;
+                ((self.target.norm + choice.norm - 2.0 * product).max(0.0), product)
+            }
+            Order::Angle => (self.target.norm, 0.0),
+            _ => (choice.score, 0.5 * (self.target.norm + choice.norm - choice.score)),
+        }
+    }
+
+    fn scan_leaf(&mut self, choice: &Choice<'_>, leaf: &Leaf, next: Option<&Block>, request: &Request<'_>, nearest: &mut TopK) {
         let kernels = self.store.kernels;
-        let distance = (kernels.l2)(&self.target.rotated, &leaf.reference);
+        let (distance, product) = self.place(choice, leaf);
         let add = match self.store.encoder.form() {
             Form::Distance => distance,
-            Form::Product => -(kernels.dot)(&self.target.rotated, &leaf.reference),
+            Form::Product => -product,
         };
         // From here on all numbers are distances of the metric.
         let add = add + if self.store.metric == Metric::Cosine { 1.0 } else { 0.0 };
@@ -168,7 +194,11 @@ impl<'a> Searcher<'a> {
         let error = if bounds { distance.sqrt() } else { 0.0 };
         let table = self.target.table();
         let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
-        for (block, live) in leaf.blocks() {
+        let mut blocks = leaf.blocks().peekable();
+        while let Some((block, live)) = blocks.next() {
+            if let Some(later) = blocks.peek().map(|(block, _)| *block).or(next) {
+                prefetch(later.raw());
+            }
             let limit = ScanLimit { add, error, limit: nearest.worst() };
             let passed = (kernels.scan)(&table, &block.codes(), &limit, &mut estimates, &mut lowers) & live;
             self.cost.scanned += u64::from(live.count_ones());
@@ -203,12 +233,17 @@ impl<'a> Searcher<'a> {
         for (i, candidate) in self.candidates.iter().enumerate() {
             if let Some(ahead) = self.candidates.get(i + VECTORS_AHEAD) {
                 prefetch(self.store.vectors.get(ahead.row));
+                self.store.ids.prefetch(ahead.row);
             }
             if candidate.lower > best.worst() && request.rerank == Rerank::Bound {
                 continue;
             }
             self.cost.reranked += 1;
-            best.push(self.exact(candidate.row), self.id(candidate.row));
+            let distance = self.exact(candidate.row);
+            // The id is only read where it may matter: it is one more read from a random place.
+            if distance <= best.worst() {
+                best.push(distance, self.id(candidate.row));
+            }
         }
         best
     }

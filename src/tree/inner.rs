@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::Centroid;
 use super::block::Block;
 use super::leaf::lanes;
+use super::pool::Pool;
 use crate::kernel::{BLOCK, Kernels, Lanes};
-use crate::quantize::Encoder;
+use crate::quantize::{Encoder, Form};
 
 /// Number of a node: of a leaf or of an internal node, by the level of the node that lists it.
 pub type NodeId = u32;
@@ -54,12 +55,22 @@ pub struct Inner {
 }
 
 /// How nodes encode their children.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ChildCoder {
     /// The functions.
     pub kernels: &'static Kernels,
     /// Codes of [`Form::Distance`](crate::quantize::Form).
     pub encoder: Encoder,
+    /// Memory for blocks.
+    pub pool: Arc<Pool>,
+}
+
+impl ChildCoder {
+    /// A coder of rotated centroids of `padded` values.
+    pub fn new(kernels: &'static Kernels, padded: usize) -> Self {
+        let encoder = Encoder::new(kernels, Form::Distance, padded);
+        Self { kernels, encoder, pool: Block::pool(encoder.code_bytes()) }
+    }
 }
 
 impl Inner {
@@ -173,7 +184,7 @@ impl Inner {
             let place = self.len();
             if place.is_multiple_of(BLOCK) {
                 self.blocks.push(Arc::new(ChildBlock {
-                    block: Block::new(coder.encoder.code_bytes()),
+                    block: Block::new(&coder.pool),
                     norms: [0.0; BLOCK],
                     inverses: [0.0; BLOCK],
                     centroids: Vec::with_capacity(BLOCK),
@@ -203,14 +214,13 @@ pub fn mean<'a>(rows: impl Iterator<Item = &'a [f32]>, len: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantize::Form;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn lists_exactly_the_children_it_was_given(steps in prop::collection::vec((0usize..60, 0usize..4), 1..60)) {
             let kernels = Kernels::get().unwrap();
-            let coder = ChildCoder { kernels, encoder: Encoder::new(kernels, Form::Distance, 64) };
+            let coder = ChildCoder::new(kernels, 64);
             let child = |id: NodeId| Child { id, centroid: vec![id as f32; 64].into() };
             let mut node = Inner::new(&coder, 1, &[child(0)], 64);
             let mut model = vec![0u32];

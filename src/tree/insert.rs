@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::leaf::{Leaf, Postings};
+use super::pool::Pool;
 use super::route::Router;
 use super::snapshot::Snapshot;
 use super::store::{Edit, Store};
@@ -17,8 +18,16 @@ use crate::ids::{LeafId, Location, NONE};
 use crate::quantize::Factors;
 use crate::vectors::Row;
 
-/// Rows that one task routes before it polls again.
+/// Fewest rows that are worth handing to another thread.
 const CHUNK: usize = 256;
+/// Most rows that are routed before the task is polled again.
+const LARGEST_CHUNK: usize = 8192;
+
+/// Rows that are routed in one piece: a few pieces a thread. Large pieces have large buffers, whose memory goes back to the system at once.
+fn chunk_size(rows: usize) -> usize {
+    let pieces = 4 * rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
+    (rows / pieces).clamp(CHUNK, LARGEST_CHUNK)
+}
 
 /// True where parallel work may spread over the pool that this thread belongs to. Threads outside a pool work alone: the global
 /// pool is never used.
@@ -52,7 +61,7 @@ impl Routed {
     /// [`Routed::new`] without `from` and `exclude` on this thread alone: what may be called under the lock. (A thread that waits for parallel work
     /// takes up other work of its pool, which may want the lock.)
     pub fn alone(store: &Store, snapshot: Arc<Snapshot>, rows: Vec<Row>) -> Self {
-        let chunks = rows.chunks(CHUNK).map(|part| route_chunk(store, &snapshot, part, None, NONE)).collect();
+        let chunks = rows.chunks(LARGEST_CHUNK).map(|part| route_chunk(store, &snapshot, part, None, NONE)).collect();
         Self::gather(snapshot, rows, chunks)
     }
 
@@ -65,18 +74,19 @@ impl Routed {
         exclude: LeafId,
         task: &Task,
     ) -> Result<Self> {
+        let size = chunk_size(rows.len());
         let route = |(chunk, part): (usize, &[Row])| {
             task.check()?;
-            let first = chunk * CHUNK;
+            let first = chunk * size;
             let from = from.map(|from| &from[first..first + part.len()]);
             let routed = route_chunk(store, &snapshot, part, from, exclude);
             task.advance(part.len() as u64);
             Ok(routed)
         };
         let chunks: Vec<Chunk> = if may_spread(rows.len()) {
-            rows.par_chunks(CHUNK).enumerate().map(route).collect::<Result<_>>()?
+            rows.par_chunks(size).enumerate().map(route).collect::<Result<_>>()?
         } else {
-            rows.chunks(CHUNK).enumerate().map(route).collect::<Result<_>>()?
+            rows.chunks(size).enumerate().map(route).collect::<Result<_>>()?
         };
         Ok(Self::gather(snapshot, rows, chunks))
     }
@@ -134,11 +144,11 @@ impl Routed {
     }
 
     /// The leaves of this batch's snapshot with its postings appended, made before the lock is taken.
-    pub fn prepare(&self, code_bytes: usize) -> Vec<(LeafId, Leaf)> {
+    pub fn prepare(&self, pool: &Arc<Pool>) -> Vec<(LeafId, Leaf)> {
         let groups: Vec<&[Entry]> = self.entries.chunk_by(|a, b| a.leaf == b.leaf).collect();
         let one = |group: &&[Entry]| {
             let leaf = self.snapshot.leaf(group[0].leaf)?;
-            Some((group[0].leaf, leaf.append(code_bytes, group.iter().map(|entry| self.posting(entry)))))
+            Some((group[0].leaf, leaf.append(pool, group.iter().map(|entry| self.posting(entry)))))
         };
         if may_spread(self.entries.len()) {
             groups.par_iter().with_min_len(16).filter_map(one).collect()
@@ -177,8 +187,13 @@ struct Chunk {
 
 fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[Location]>, exclude: LeafId) -> Chunk {
     let mut router = Router::new(store);
-    let mut chunk =
-        Chunk { locations: Vec::with_capacity(rows.len()), postings: Postings::new(store.encoder.code_bytes()), entries: Vec::new() };
+    // Before the first clustering there is one leaf; moves encode only what is new.
+    let most = rows.len() * (1 + store.params.spill).min(snapshot.leaves.len());
+    let mut chunk = Chunk {
+        locations: Vec::with_capacity(rows.len()),
+        postings: Postings::with_capacity(store.encoder.code_bytes(), most),
+        entries: Vec::with_capacity(most),
+    };
     for (index, &row) in rows.iter().enumerate() {
         let location = router.route(snapshot, store.vectors.get(row), exclude);
         let has = from.map_or([NONE; 2], |from| from[index]);
@@ -206,7 +221,7 @@ pub fn settle<'s>(store: &'s Store, rows: Vec<Row>, task: &Task) -> Result<Settl
     let mut round = 0;
     loop {
         let many = routed.rows.len() > FEW;
-        let prepared = if many { routed.prepare(store.encoder.code_bytes()) } else { Vec::new() };
+        let prepared = if many { routed.prepare(store.pool()) } else { Vec::new() };
         let edit = store.edit();
         let stale = routed.stale(&edit.next);
         if stale.is_empty() {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::Centroid;
 use super::block::Block;
-use crate::kernel::BLOCK;
+use super::pool::Pool;
+use crate::kernel::{BLOCK, prefetch};
 use crate::quantize::Factors;
 use crate::vectors::Row;
 
@@ -25,6 +26,12 @@ impl Postings {
     /// Room for codes of `code_bytes`.
     pub fn new(code_bytes: usize) -> Self {
         Self { code_bytes, ..Self::default() }
+    }
+
+    /// Room for so many postings.
+    pub fn with_capacity(code_bytes: usize, postings: usize) -> Self {
+        let (rows, factors) = (Vec::with_capacity(postings), Vec::with_capacity(postings));
+        Self { rows, factors, bits: Vec::with_capacity(postings * code_bytes), code_bytes }
     }
 
     /// Adds a row; `encode` writes its code and returns its factors.
@@ -56,7 +63,7 @@ impl Postings {
 pub struct Leaf {
     /// What the entries are coded against (rotated).
     pub reference: Centroid,
-    blocks: Vec<Arc<Block>>,
+    blocks: Vec<Block>,
     live: Vec<u32>,
     entries: usize,
     live_rows: usize,
@@ -92,8 +99,14 @@ impl Leaf {
     }
 
     /// Blocks with the mask of their live entries.
-    pub fn blocks(&self) -> impl Iterator<Item = (&Arc<Block>, u32)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (&Block, u32)> {
         self.blocks.iter().zip(self.live.iter().copied())
+    }
+
+    /// Begins to fetch the list of blocks.
+    pub fn prefetch_list(&self) {
+        prefetch(&self.blocks[..self.blocks.len().min(4)]);
+        prefetch(&self.live[..self.live.len().min(1)]);
     }
 
     /// The same rows with other notes of the balancer.
@@ -109,26 +122,26 @@ impl Leaf {
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|block| block.bytes()).sum();
-        blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Arc<Block>>() + self.live.capacity() * size_of::<u32>()
+        blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Block>() + self.live.capacity() * size_of::<u32>()
     }
 
     /// This leaf with further postings.
-    pub fn append<'p>(&self, code_bytes: usize, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) -> Leaf {
+    pub fn append<'p>(&self, pool: &Arc<Pool>, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) -> Leaf {
         let mut leaf = self.clone();
-        leaf.extend(code_bytes, postings);
+        leaf.extend(pool, postings);
         leaf
     }
 
-    fn extend<'p>(&mut self, code_bytes: usize, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
-        // The tail is copied once, then owned: `make_mut` copies a shared block and no other.
+    fn extend<'p>(&mut self, pool: &Arc<Pool>, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
+        // The tail is copied once, if it is shared, then owned.
         for (row, factors, bits) in postings {
             let place = self.entries % BLOCK;
             if place == 0 {
-                self.blocks.push(Arc::new(Block::new(code_bytes)));
+                self.blocks.push(Block::new(pool));
                 self.live.push(0);
             }
             if let (Some(block), Some(live)) = (self.blocks.last_mut(), self.live.last_mut()) {
-                Arc::make_mut(block).put(place, row, factors, bits);
+                block.put(place, row, factors, bits);
                 *live |= 1 << place;
             }
             self.entries += 1;
@@ -138,7 +151,7 @@ impl Leaf {
     }
 
     /// This leaf without `rows`; those it doesn't list are ignored. Packs the entries when a quarter of them is dead.
-    pub fn without(&self, code_bytes: usize, rows: &[Row]) -> Leaf {
+    pub fn without(&self, pool: &Arc<Pool>, rows: &[Row]) -> Leaf {
         let mut leaf = self.clone();
         match rows {
             // Few rows: look for each among the entries.
@@ -150,7 +163,7 @@ impl Leaf {
             }
         }
         let dead = leaf.entries - leaf.live_rows;
-        if leaf.live_rows == 0 || dead >= BLOCK / 2 && dead * 4 >= leaf.entries { leaf.packed(code_bytes) } else { leaf }
+        if leaf.live_rows == 0 || dead >= BLOCK / 2 && dead * 4 >= leaf.entries { leaf.packed(pool) } else { leaf }
     }
 
     fn clear(&mut self, gone: impl Fn(Row) -> bool) {
@@ -165,13 +178,13 @@ impl Leaf {
     }
 
     /// The same rows in as few blocks as they need.
-    fn packed(&self, code_bytes: usize) -> Leaf {
+    fn packed(&self, pool: &Arc<Pool>) -> Leaf {
         let mut leaf = Leaf { blocks: Vec::new(), live: Vec::new(), entries: 0, live_rows: 0, ..self.clone() };
-        let mut bits = vec![0; code_bytes];
+        let mut bits = vec![0; self.blocks.first().map_or(0, Block::code_bytes)];
         for (block, live) in self.blocks() {
             for place in lanes(live) {
                 block.take(place, &mut bits);
-                leaf.extend(code_bytes, [(block.items()[place], block.factors(place), bits.as_slice())]);
+                leaf.extend(pool, [(block.items()[place], block.factors(place), bits.as_slice())]);
             }
         }
         leaf.care = self.care;
@@ -196,17 +209,17 @@ mod tests {
     proptest! {
         #[test]
         fn lists_exactly_the_rows_that_were_added_and_not_removed(steps in prop::collection::vec((0u32..200, any::<bool>()), 0..400)) {
-            let code_bytes = 8;
+            let pool = Block::pool(8);
             let mut leaf = Leaf::new(vec![0.0; 64].into());
             let mut model = std::collections::BTreeSet::new();
             for (row, add) in steps {
                 if add && model.insert(row) {
                     let bits = row.to_le_bytes().repeat(2);
                     let factors = Factors { add: row as f32, rescale: 1.0, error: 2.0 };
-                    leaf = leaf.append(code_bytes, [(row, factors, bits.as_slice())]);
+                    leaf = leaf.append(&pool, [(row, factors, bits.as_slice())]);
                 } else if !add {
                     model.remove(&row);
-                    leaf = leaf.without(code_bytes, &[row, row + 1000]);
+                    leaf = leaf.without(&pool, &[row, row + 1000]);
                 }
                 let mut rows: Vec<Row> = leaf.rows().collect();
                 rows.sort_unstable();

@@ -6,10 +6,12 @@
 
 pub mod block;
 pub mod check;
+pub mod graveyard;
 pub mod inner;
 pub mod insert;
 pub mod leaf;
 pub mod navigate;
+pub mod pool;
 pub mod route;
 pub mod snapshot;
 pub mod store;

@@ -7,16 +7,17 @@
 //!
 //! Rows that die in an edit may still be read through older snapshots. They are given back when the last of those is gone.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::graveyard::Graveyard;
 use super::inner::{Child, ChildCoder, Inner, NodeId};
 use super::leaf::Leaf;
+use super::pool::Pool;
 use super::snapshot::{Snapshot, Table};
 use crate::ids::{DEAD, Directory, LeafId, Location, NONE};
 use crate::kernel::Kernels;
@@ -63,7 +64,7 @@ pub struct State {
     pub added_since: usize,
     leaf_parents: Vec<NodeId>,
     inner_parents: Vec<NodeId>,
-    graveyard: VecDeque<(Weak<Snapshot>, Vec<Row>)>,
+    graveyard: Graveyard,
 }
 
 impl Store {
@@ -72,7 +73,7 @@ impl Store {
         let rotation = Rotation::new(kernels, dim, params.seed);
         let padded = rotation.padded();
         let form = if metric == Metric::L2 { Form::Distance } else { Form::Product };
-        let coder = ChildCoder { kernels, encoder: Encoder::new(kernels, Form::Distance, padded) };
+        let coder = ChildCoder::new(kernels, padded);
         let topology = Topology::of_centroids(&coder, &[vec![0.0; padded].into()], padded);
         let state = State {
             directory: Directory::new(),
@@ -80,7 +81,7 @@ impl Store {
             added_since: 0,
             leaf_parents: topology.leaf_parents,
             inner_parents: topology.inner_parents,
-            graveyard: VecDeque::new(),
+            graveyard: Graveyard::default(),
         };
         Self {
             kernels,
@@ -101,6 +102,11 @@ impl Store {
     /// Values of a rotated vector.
     pub fn padded(&self) -> usize {
         self.rotation.padded()
+    }
+
+    /// Memory for blocks; rows' and children's have the same size.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.coder.pool
     }
 
     /// What queries order centroids by.
@@ -181,6 +187,7 @@ impl Edit<'_> {
 
     /// Points `id` to `row` at `location`; the row it had before is killed. True if there was one.
     pub fn assign(&mut self, id: i64, row: Row, location: Location) -> bool {
+        self.state.graveyard.born(row, self.next.sequence + 1);
         match self.state.directory.insert(&self.store.ids, id, row, location) {
             Some(old) => {
                 self.dead.push(old);
@@ -204,7 +211,7 @@ impl Edit<'_> {
     /// Lists encoded rows in a leaf. Their locations are the caller's to set.
     pub fn append<'p>(&mut self, id: LeafId, postings: impl IntoIterator<Item = (Row, Factors, &'p [u8])>) {
         if let Some(leaf) = self.next.leaf(id) {
-            let leaf = leaf.append(self.store.encoder.code_bytes(), postings);
+            let leaf = leaf.append(self.store.pool(), postings);
             self.set_leaf(id, leaf);
         }
     }
@@ -212,7 +219,7 @@ impl Edit<'_> {
     /// Drops rows from a leaf's list. Their locations are the caller's to set.
     pub fn unlist(&mut self, id: LeafId, rows: &[Row]) {
         if let Some(leaf) = self.next.leaf(id) {
-            let leaf = leaf.without(self.store.encoder.code_bytes(), rows);
+            let leaf = leaf.without(self.store.pool(), rows);
             self.set_leaf(id, leaf);
         }
     }
@@ -299,9 +306,8 @@ impl Edit<'_> {
         self.next.sequence += 1;
         let dead = std::mem::take(&mut self.dead);
         let old = self.store.snapshot.swap(Arc::new(self.next));
-        // Every version is noted, also one without dead rows: a search that holds it may read rows that die later.
-        self.state.graveyard.push_back((Arc::downgrade(&old), dead));
-        self.state.reap(&self.store.vectors);
+        let free = self.state.graveyard.bury(&old, dead);
+        self.store.vectors.release(free);
         drop(self.state);
         // Freeing a large version's nodes takes a while; by now nobody waits for it.
         drop(old);
@@ -325,13 +331,9 @@ impl Edit<'_> {
 }
 
 impl State {
-    /// Gives back the rows of versions that nobody reads any more, oldest first.
-    fn reap(&mut self, vectors: &Vectors) {
-        while self.graveyard.front().is_some_and(|(version, _)| version.strong_count() == 0) {
-            if let Some((_, rows)) = self.graveyard.pop_front() {
-                vectors.release(rows);
-            }
-        }
+    /// Bytes that keeping track of dead rows takes.
+    pub fn graveyard_bytes(&self) -> usize {
+        self.graveyard.bytes()
     }
 }
 

@@ -41,16 +41,12 @@ def _times(bench: Bench, runs: dict[str, list[Answer]]) -> None:
     for side, answers in runs.items():
         middle = sorted(answers, key=lambda run: run["total"])[len(answers) // 2]
         for phase, seconds in middle["phases"].items():
-            bench.record.add(
-                Figure("build", side, phase, seconds, "s", recall=recalls[side])
-            )
+            bench.record.add(Figure("build", side, phase, seconds, "s", recall=recalls[side]))
 
 
 def _memory(bench: Bench, runs: dict[str, list[Answer]]) -> None:
     for metric, key in (("peak growth", "peak_growth"), ("final growth", "growth")):
         grown = {s: median([run[key] for run in r]) for s, r in runs.items()}
-        bench.record.both(
-            "build", metric, "MB", {s: value / 1e6 for s, value in grown.items()}
-        )
+        bench.record.both("build", metric, "MB", {s: value / 1e6 for s, value in grown.items()})
         shares = {s: grown[s] / runs[s][0]["raw_bytes"] for s in grown}
         bench.record.both("build", f"{metric} of raw", "x", shares)

@@ -15,19 +15,13 @@ from ..record import Figure
 
 
 def run(bench: Bench) -> None:
-    engines = {
-        side: OUR_EXACT if side == OURS else bench.definition.sides[side]["engine"]
-        for side in bench.sides
-    }
+    engines = {side: OUR_EXACT if side == OURS else bench.definition.sides[side]["engine"] for side in bench.sides}
     truth = bench.truth(bench.parameters["k"])[0]
     for name, path in bench.files.queries.items():
         seconds: dict[str, list[float]] = {side: [] for side in engines}
         out = {side: str(bench.work / f"exact-{side}") for side in engines}
         with ExitStack() as stack:
-            children = {
-                side: stack.enter_context(bench.exact(engine))
-                for side, engine in engines.items()
-            }
+            children = {side: stack.enter_context(bench.exact(engine)) for side, engine in engines.items()}
             for turn in range(bench.parameters["repeats"] + 1):
                 for side, child in children.items():
                     answer = child.call(
@@ -40,10 +34,7 @@ def run(bench: Bench) -> None:
                     )
                     if turn > 0:  # the first pass only warms up
                         seconds[side].append(answer["seconds"])
-        recalls = {
-            side: recall(_answers(file)[0], np.load(truth[name]))
-            for side, file in out.items()
-        }
+        recalls = {side: recall(_answers(file)[0], np.load(truth[name])) for side, file in out.items()}
         _figures(bench, name, seconds, out, recalls)
 
 

@@ -49,18 +49,13 @@ def _figures(bench: Bench, part: str, runs: list[Answer]) -> None:
         recall = median([run[state]["recall"] for run in runs])
         for metric, unit in (("p50", "ms"), ("p99", "ms"), ("worst", "ms")):
             value = median([run[state][f"{metric}_ms"] for run in runs])
-            figure = Figure(
-                part, OURS, f"{metric} {state}", value, unit, None, recall, setting
-            )
+            figure = Figure(part, OURS, f"{metric} {state}", value, unit, None, recall, setting)
             bench.record.add(figure)
         searches = sum(run[state]["searches"] for run in runs)
         bench.record.add(Figure(part, OURS, f"searches {state}", searches, ""))
     recall = median([run["ingest"]["recall"] for run in runs])
     for percent in ("p50", "p99"):
-        ratios = [
-            run["ingest"][f"{percent}_ms"] / run["rest"][f"{percent}_ms"]
-            for run in runs
-        ]
+        ratios = [run["ingest"][f"{percent}_ms"] / run["rest"][f"{percent}_ms"] for run in runs]
         metric = f"{percent} ingest over rest"
         bench.record.add(Figure(part, OURS, metric, median(ratios), "x", None, recall))
     rate = median([run["rows_per_second"] for run in runs])

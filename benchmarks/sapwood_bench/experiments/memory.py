@@ -22,9 +22,7 @@ def run(bench: Bench) -> None:
                 options=bench.options(side),
             )
             for queries in bench.files.queries:
-                searched = child.call(
-                    "singles", queries=queries, k=k, setting=bench.setting(side)
-                )
+                searched = child.call("singles", queries=queries, k=k, setting=bench.setting(side))
                 recalls.setdefault(side, searched["recall"])
             after = child.call("growth")
         grown[side] = after["growth"]

@@ -30,9 +30,7 @@ class Point:
 def run(bench: Bench) -> None:
     truth = bench.truth(max(bench.parameters["k"], 100))[0]
     with ExitStack() as stack:
-        children = {
-            side: stack.enter_context(bench.child(side, truth)) for side in bench.sides
-        }
+        children = {side: stack.enter_context(bench.child(side, truth)) for side in bench.sides}
         for side, child in children.items():
             child.call(
                 "build",
@@ -45,24 +43,17 @@ def run(bench: Bench) -> None:
 
 def _query_set(bench: Bench, children: Mapping[str, Child], queries: str) -> None:
     targets: list[float] = bench.parameters["targets"]
-    curves = {
-        side: list(_sweep(bench, side, child, queries, max(targets)))
-        for side, child in children.items()
-    }
+    curves = {side: list(_sweep(bench, side, child, queries, max(targets))) for side, child in children.items()}
     for side, curve in curves.items():
         best = max(curve, key=lambda point: point.answer["recall"])
         recall = best.answer["recall"]
         setting = show(best.setting)
-        bench.record.add(
-            Figure(queries, side, "best recall", recall, "", None, recall, setting)
-        )
+        bench.record.add(Figure(queries, side, "best recall", recall, "", None, recall, setting))
     for target in targets:
         _target(bench, children, curves, queries, target)
 
 
-def _sweep(
-    bench: Bench, side: str, child: Child, queries: str, enough: float
-) -> Iterator[Point]:
+def _sweep(bench: Bench, side: str, child: Child, queries: str, enough: float) -> Iterator[Point]:
     """One timed pass for every setting, the last axis being the effort, ascending.
 
     More effort only costs once the highest target is reached or recall stands still.
@@ -75,9 +66,7 @@ def _sweep(
         for amount in sweep[effort]:
             chosen = dict(zip(others, values, strict=True)) | {effort: amount}
             setting = fixed | chosen
-            answer = child.call(
-                "singles", queries=queries, k=bench.parameters["k"], setting=setting
-            )
+            answer = child.call("singles", queries=queries, k=bench.parameters["k"], setting=setting)
             yield Point(setting, answer)
             if answer["recall"] >= enough or answer["recall"] < last + NO_GAIN:
                 break
@@ -110,9 +99,7 @@ def _target(
     runs: dict[str, list[Answer]] = {side: [] for side in chosen}
     for _ in range(bench.parameters["repeats"]):
         for side, setting in chosen.items():
-            answer = children[side].call(
-                "singles", queries=queries, k=k, setting=setting
-            )
+            answer = children[side].call("singles", queries=queries, k=k, setting=setting)
             runs[side].append(answer)
     _one_thread(bench, part, runs, chosen)
     if OURS in curves and OURS in chosen:
@@ -138,9 +125,7 @@ def _one_thread(
         ("reranked a query", "reranked", "codes"),
         ("leaves a query", "leaves", "codes"),
     ):
-        values = {
-            s: median([run[key] for run in r]) for s, r in runs.items() if key in r[0]
-        }
+        values = {s: median([run[key] for run in r]) for s, r in runs.items() if key in r[0]}
         bench.record.both(part, metric, unit, values, recalls, settings)
 
 
@@ -175,9 +160,7 @@ def _many_threads(
         runs: dict[str, list[Answer]] = {side: [] for side in chosen}
         for _ in range(bench.parameters["repeats"]):
             for side, setting in chosen.items():
-                answer = children[side].call(
-                    method, queries=queries, k=k, setting=setting, threads=threads
-                )
+                answer = children[side].call(method, queries=queries, k=k, setting=setting, threads=threads)
                 runs[side].append(answer)
         bench.record.both(
             part,

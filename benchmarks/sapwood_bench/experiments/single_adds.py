@@ -43,6 +43,4 @@ def run(bench: Bench) -> None:
             )
         )
     jitter = added["jitter_ms"]
-    bench.record.add(
-        Figure("machine", OURS, "worst pause", jitter, "ms", free_of_recall=True)
-    )
+    bench.record.add(Figure("machine", OURS, "worst pause", jitter, "ms", free_of_recall=True))

@@ -1,0 +1,78 @@
+//! What can only be staged from inside.
+
+use super::*;
+
+fn rows(count: usize, seed: u32) -> Vec<f32> {
+    (0..count * 8).map(|i| ((i as u32).wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) as f32 / 4e9).collect()
+}
+
+/// A long search, or a clustering, holds one old version while rows are replaced over and over.
+#[test]
+fn a_held_version_keeps_its_own_rows_and_no_later_ones() {
+    let index = Index::new(8, Metric::L2, Params { background: false, ..Params::default() }).unwrap();
+    let ids: Vec<i64> = (0..100).collect();
+    let add = |seed| {
+        let values = rows(100, seed);
+        index.add(Rows::new("vectors", &values, 8).unwrap(), Some(&ids), &Task::new()).unwrap();
+    };
+    add(0);
+    let core = index.core().unwrap();
+    let held = core.store.snapshot();
+    let listed: Vec<(Row, Vec<f32>)> = held
+        .leaves
+        .iter()
+        .flat_map(|(_, leaf)| leaf.rows().collect::<Vec<_>>())
+        .map(|row| (row, core.store.vectors.get(row).to_vec()))
+        .collect();
+    assert_eq!(listed.len(), 100);
+    (1..200).for_each(add);
+    assert!(core.store.vectors.bytes() <= 500 * 8 * 4, "{} bytes for 100 live rows", core.store.vectors.bytes());
+    for (row, vector) in listed {
+        assert_eq!(core.store.vectors.get(row), vector, "row {row} was used again while a version lists it");
+    }
+    drop(held);
+    let before = core.store.vectors.bytes();
+    (200..220).for_each(add);
+    assert_eq!(core.store.vectors.bytes(), before);
+}
+
+/// A clustering that works on an old version takes in what was added, replaced and removed meanwhile.
+#[test]
+fn a_tree_is_replaced_with_what_changed_meanwhile() {
+    let params = Params { background: false, split_threshold: 16, merge_threshold: 3, ..Params::default() };
+    let index = Index::new(8, Metric::L2, params).unwrap();
+    let values = rows(400, 1);
+    index.add(Rows::new("vectors", &values, 8).unwrap(), None, &Task::new()).unwrap();
+    let core = index.core().unwrap();
+    crate::balance::cluster::staged(&core.store, || {
+        let values = rows(50, 2);
+        let ids: Vec<i64> = (380..430).collect();
+        index.add(Rows::new("vectors", &values, 8).unwrap(), Some(&ids), &Task::new()).unwrap();
+        index.remove(&(0..100).collect::<Vec<_>>()).unwrap();
+    });
+    index.validate().unwrap();
+    assert_eq!(index.ids().unwrap(), (100..430).collect::<Vec<_>>());
+    index.balance(&Task::new()).unwrap();
+    index.validate().unwrap();
+    assert_eq!(index.ids().unwrap(), (100..430).collect::<Vec<_>>());
+}
+
+/// A split that works on an old version of its leaf takes in what changed meanwhile.
+#[test]
+fn a_leaf_is_split_with_what_changed_meanwhile() {
+    let params = Params { background: false, split_threshold: 64, merge_threshold: 8, spill: 0, ..Params::default() };
+    let index = Index::new(8, Metric::L2, params).unwrap();
+    let values = rows(60, 1);
+    index.add(Rows::new("vectors", &values, 8).unwrap(), None, &Task::new()).unwrap();
+    let core = index.core().unwrap();
+    let leaf = core.store.snapshot().leaves.iter().map(|(id, _)| id).next().unwrap();
+    let split = crate::balance::split::staged(&core.store, leaf, || {
+        let values = rows(10, 2);
+        let ids: Vec<i64> = (55..65).collect();
+        index.add(Rows::new("vectors", &values, 8).unwrap(), Some(&ids), &Task::new()).unwrap();
+        index.remove(&(0..20).collect::<Vec<_>>()).unwrap();
+    });
+    assert!(split.leaves.len() >= 2);
+    index.validate().unwrap();
+    assert_eq!(index.ids().unwrap(), (20..65).collect::<Vec<_>>());
+}
