@@ -390,7 +390,7 @@ impl Batch {
             let id = ids.map_or(first + i as i64, |ids| ids[index as usize]);
             replaced += u64::from(edit.assign(id, routed.rows[i], routed.locations[i]));
         }
-        routed.apply(&mut edit, prepared, |_| false);
+        routed.apply(&mut edit, prepared, |_, _| true);
         edit.state().added_since += kept.len();
         let touched = edit.publish();
         let leased = self.lease.keep();

@@ -20,6 +20,7 @@
 //! | [`search`] | candidates by bounds, exact distances, the k nearest |
 //! | [`balance`] | clustering, splits, merges, reassignment, in background threads |
 //! | [`index`] | the handle that people hold |
+//! | `python` | the Python bindings (feature `python`): a gate and a converter |
 
 pub mod balance;
 pub mod cancel;

@@ -109,7 +109,8 @@ pub enum Rerank {
 }
 
 impl Default for Beam {
-    /// A beam that finds about 0.97 of the ten nearest on real text embeddings (see `benchmarks/`).
+    /// A beam that finds about 0.97 of the ten nearest among 200,000 real text embeddings, 0.94 where queries are of another kind than
+    /// rows (see `benchmarks/`). A smaller share of a small index is missed, a larger one of a large index.
     fn default() -> Self {
         Self { tau: 1.6, least: 16, most: 64, levels: Vec::new() }
     }

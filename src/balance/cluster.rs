@@ -120,7 +120,7 @@ impl Plan {
         self.note(&routed);
         let dead = self.dead(&edit);
         edit.replace_topology(self.topology);
-        routed.apply(&mut edit, Vec::new(), |_| false);
+        routed.apply(&mut edit, Vec::new(), |_, _| true);
         unlist_all(&mut edit, dead);
         let state = edit.state();
         for (&row, &location) in self.rows.iter().zip(&self.locations) {

@@ -1,5 +1,7 @@
 //! Rows to other leaves: reassignment after a split (the LIRE conditions of SPFresh, Xu et al. 2023), and merging.
 
+use std::collections::HashMap;
+
 use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::{LeafId, Location, NONE};
@@ -28,7 +30,10 @@ pub struct Moved {
 
 /// Gives each row the location that it would get if it were added now, without `exclude`. A row that was moved, replaced or removed
 /// meanwhile stays as it is. `exclude` is taken out of the tree in the same edit if that leaves it empty.
-pub fn move_rows(store: &Store, rows: Vec<Row>, exclude: LeafId, task: &Task) -> Result<Moved> {
+pub fn move_rows(store: &Store, mut rows: Vec<Row>, exclude: LeafId, task: &Task) -> Result<Moved> {
+    // A row that was moved by another thread while its leaves were looked at may have been noted in both.
+    rows.sort_unstable();
+    rows.dedup();
     // The snapshot is held until the end: while it is, no row number means another row.
     let (snapshot, rows, from) = store.look(|state, snapshot| {
         let located = rows.iter().map(|&row| (row, state.directory.location(row))).filter(|(_, at)| at[0] != NONE);
@@ -37,23 +42,17 @@ pub fn move_rows(store: &Store, rows: Vec<Row>, exclude: LeafId, task: &Task) ->
     });
     let routed = Routed::new(store, snapshot, rows, Some(&from), exclude, task)?;
     let mut edit = store.edit();
-    let stale = routed.stale(&edit.next);
-    let accepted: Vec<bool> = (0..routed.rows.len())
-        .map(|i| {
-            let to = routed.locations[i];
-            let unmoved = edit.location(routed.rows[i]) == from[i] && stale.binary_search(&(i as u32)).is_err();
-            unmoved && to != from[i] && to[0] != NONE
-        })
-        .collect();
+    let moves = accept(&edit, &routed, &from, exclude, store.params.merge_threshold);
     let mut leaving = Vec::new();
-    for (i, &row) in routed.rows.iter().enumerate().filter(|(i, _)| accepted[*i]) {
-        let to = routed.locations[i];
-        leaving.extend(from[i].into_iter().filter(|leaf| *leaf != NONE && !to.contains(leaf)).map(|leaf| (leaf, row)));
-        edit.state().directory.set_location(row, to);
+    for (i, &row) in routed.rows.iter().enumerate() {
+        if let Some(to) = moves[i] {
+            leaving.extend(left(from[i], to).map(|leaf| (leaf, row)));
+            edit.state().directory.set_location(row, to);
+        }
     }
-    routed.apply(&mut edit, Vec::new(), |index| !accepted[index as usize]);
+    routed.apply(&mut edit, Vec::new(), |index, leaf| moves[index as usize].is_some_and(|to| to.contains(&leaf)));
     unlist_all(&mut edit, leaving);
-    let moved = accepted.iter().filter(|&&accepted| accepted).count();
+    let moved = moves.iter().flatten().count();
     let emptied = exclude != NONE && edit.next.leaf(exclude).is_some_and(|leaf| leaf.is_empty());
     if emptied && edit.next.leaves.len() > 1 {
         retire(&mut edit, exclude);
@@ -61,6 +60,40 @@ pub fn move_rows(store: &Store, rows: Vec<Row>, exclude: LeafId, task: &Task) ->
         count_attempt(&mut edit, exclude);
     }
     Ok(Moved { rows: moved, touched: edit.publish() })
+}
+
+/// The leaves of `from` that aren't in `to`.
+fn left(from: Location, to: Location) -> impl Iterator<Item = LeafId> {
+    from.into_iter().filter(move |leaf| *leaf != NONE && !to.contains(leaf))
+}
+
+/// Where each routed row goes, if it moves.
+///
+/// No move takes from a leaf so much that it would have to be merged. Splits don't leave such leaves either, so the only ones there are come
+/// from removals, each is merged once, and balancing ends: splits and merges can't undo each other.
+fn accept(edit: &Edit<'_>, routed: &Routed, from: &[Location], exclude: LeafId, least: usize) -> Vec<Option<Location>> {
+    let stale = routed.stale(&edit.next);
+    let mut rows_left: HashMap<LeafId, usize> = HashMap::new();
+    let mut one = |i: usize| {
+        let mut to = routed.locations[i];
+        let unmoved = edit.location(routed.rows[i]) == from[i] && stale.binary_search(&(i as u32)).is_err();
+        if !unmoved || to == from[i] || to[0] == NONE {
+            return None;
+        }
+        let mut count = |leaf| *rows_left.entry(leaf).or_insert_with(|| edit.next.leaf(leaf).map_or(0, |leaf| leaf.len()));
+        let held = left(from[i], to).find(|&leaf| leaf != exclude && count(leaf) <= least);
+        if let Some(held) = held {
+            if exclude == NONE {
+                return None;
+            }
+            // It must leave the leaf that is merged, but stays in the other one.
+            let other = to.into_iter().find(|&leaf| leaf != held)?;
+            to = from[i].map(|leaf| if leaf == exclude { other } else { leaf });
+        }
+        left(from[i], to).for_each(|leaf| *rows_left.entry(leaf).or_insert(1) -= 1);
+        Some(to)
+    };
+    (0..routed.rows.len()).map(&mut one).collect()
 }
 
 /// Takes an empty leaf out of the tree, with the nodes that it leaves empty.

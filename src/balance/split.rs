@@ -139,8 +139,30 @@ fn divide(store: &Store, rows: &[Row], ways: usize, task: &Task) -> Result<Vec<V
     if centres.len() == 2 {
         even_out(&mut groups, &both);
     }
-    groups.retain(|group| !group.is_empty());
+    dissolve_thin(store, &mut groups, &centres);
     Ok(groups)
+}
+
+/// Gives the rows of groups that would have to be merged at once to the nearest of the others. Fewer than two groups may be left: then the
+/// rows are alike but for a few.
+fn dissolve_thin(store: &Store, groups: &mut Vec<Vec<Row>>, centres: &[Centroid]) {
+    let least = store.params.merge_threshold.max(1);
+    let lasting: Vec<usize> = (0..groups.len()).filter(|&group| groups[group].len() >= least).collect();
+    if lasting.is_empty() {
+        *groups = vec![groups.concat()];
+        return;
+    }
+    let mut point = vec![0.0; store.padded()];
+    for thin in (0..groups.len()).filter(|group| !lasting.contains(group)) {
+        for row in std::mem::take(&mut groups[thin]) {
+            store.rotation.rotate(store.vectors.get(row), &mut point);
+            let distance = |group: &&usize| (store.kernels.l2)(&point, &centres[**group]);
+            if let Some(&nearest) = lasting.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))) {
+                groups[nearest].push(row);
+            }
+        }
+    }
+    groups.retain(|group| !group.is_empty());
 }
 
 /// Gives the smaller of two groups at least a quarter of the rows: those that lose least by it. Rows that are far nearer to their own centre

@@ -76,3 +76,21 @@ fn a_leaf_is_split_with_what_changed_meanwhile() {
     index.validate().unwrap();
     assert_eq!(index.ids().unwrap(), (20..65).collect::<Vec<_>>());
 }
+
+/// A row that is noted twice, since it moved while leaves were looked at, is moved once.
+#[test]
+fn a_row_that_is_to_be_moved_twice_is_moved_once() {
+    let params = Params { background: false, split_threshold: 16, merge_threshold: 3, ..Params::default() };
+    let index = Index::new(8, Metric::L2, params).unwrap();
+    let values = rows(300, 1);
+    index.add(Rows::new("vectors", &values, 8).unwrap(), None, &Task::new()).unwrap();
+    index.balance(&Task::new()).unwrap();
+    let core = index.core().unwrap();
+    let snapshot = core.store.snapshot();
+    let (id, leaf) = snapshot.leaves.iter().next().unwrap();
+    let twice: Vec<Row> = leaf.rows().chain(leaf.rows()).collect();
+    let moved = crate::balance::moves::move_rows(&core.store, twice, id, &Task::new()).unwrap();
+    assert_eq!(moved.rows, leaf.len());
+    index.validate().unwrap();
+    assert!(core.store.snapshot().leaf(id).is_none_or(|now| now.reference != leaf.reference), "the leaf was merged");
+}

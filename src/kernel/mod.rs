@@ -141,7 +141,8 @@ pub struct Kernels {
     /// Exact integer sums of a fast-scan of one block: `out[v] = sum over groups of table[16 g + code(v, g)]`, at any dimension.
     pub scan_sums: fn(codes: &[u8], table: &[u8], out: &mut [u32; BLOCK]),
     /// A fast-scan fused with its bounds. For each entry: `x = step * sum + offset`, `estimate = f_add + add + f_rescale * x`,
-    /// `lower = estimate - f_error * error - |f_rescale| * table error`. Bit v of the result is set where `lower <= limit`.
+    /// `lower = estimate - f_error * error - |f_rescale| * table error`. Bit v of the result is set unless `lower > limit`: what is
+    /// not a number (vectors so long that their squares overflow) is not known to be far.
     /// Estimates and lower bounds are written for the whole block; where the result is 0 they are unspecified.
     pub scan: fn(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32,
     /// `sum over j of 2^j popcount(code & plane_j)`: a 1-bit code with a 4-bit query, whose planes follow each other.

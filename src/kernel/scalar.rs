@@ -184,7 +184,7 @@ fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut
         let lower = estimate - block.error[v] * limit.error - block.rescale[v].abs() * scale.error;
         estimates[v] = estimate;
         lowers[v] = lower;
-        passed |= u32::from(lower <= limit.limit) << v;
+        passed |= u32::from(lower <= limit.limit || lower.is_nan()) << v;
     }
     passed
 }

@@ -339,6 +339,22 @@ fn check_scan(set: &Kernels, scene: &Scene, limit: f32) {
 }
 
 #[test]
+fn scans_report_what_is_not_a_number() {
+    for set in sets() {
+        let mut scene = Scene::new(96, 1);
+        scene.factors[0][5] = f32::NAN;
+        scene.factors[0][31] = f32::INFINITY;
+        scene.factors[2][31] = f32::INFINITY;
+        let [add, rescale, error] = &scene.factors;
+        let block = CodeBlock { codes: &scene.codes, add, rescale, error };
+        let table = ScanTable { table: &scene.table, scale: scene.scale };
+        let limit = ScanLimit { limit: f32::NEG_INFINITY, ..scene.limit };
+        let mask = (set.scan)(&table, &block, &limit, &mut [0.0; BLOCK], &mut [0.0; BLOCK]);
+        assert_eq!(mask, 1 << 5 | 1 << 31, "{}", set.isa.name());
+    }
+}
+
+#[test]
 fn scans_report_what_is_within_the_limit() {
     for set in sets() {
         for groups in (0..=70).chain([96, 128, 192, 255, 256, 257, 384, 1024, 16_384]) {

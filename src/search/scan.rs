@@ -118,11 +118,15 @@ impl<'a> Searcher<'a> {
         self.store.ids.get(row) as i64
     }
 
+    /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
     fn exact(&self, row: Row) -> f32 {
-        self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row))
+        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row));
+        if distance.is_nan() { f32::INFINITY } else { distance }
     }
 
-    /// Scans leaves until the beam is done, and on, in growing steps, while there are fewer than k candidates.
+    /// Scans the leaves of the beam. It goes on, in growing steps, while there are fewer than k candidates, or while the leaves turn out so
+    /// thin that they can't be what the beam was meant for: after a whole region was removed its leaves are still there for a moment,
+    /// nearest to the query and nearly empty.
     fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> f32 {
         let keep = match request.rerank {
             Rerank::Bound | Rerank::Estimate => request.k,
@@ -131,17 +135,22 @@ impl<'a> Searcher<'a> {
         let mut nearest = TopK::new(keep);
         let mut beam = request.beam.clone();
         let mut visited: Vec<LeafId> = Vec::new();
+        let mut enough = None;
         loop {
             let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, NONE);
             let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
             self.scan_leaves(snapshot, &fresh, request, &mut nearest);
-            if nearest.len() >= request.k || choices.len() >= snapshot.leaves.len() {
+            // What so many leaves would have if each row were in one leaf; with spilled copies, half of what they usually have.
+            let usual = choices.len() * snapshot.rows / snapshot.leaves.len();
+            let enough = *enough.get_or_insert(usual as u64);
+            let done = nearest.len() >= request.k && self.cost.scanned >= enough;
+            if done || choices.len() >= snapshot.leaves.len() {
                 return nearest.worst();
             }
             visited.extend(fresh.iter().map(|choice| choice.id));
             visited.sort_unstable();
-            let wider = visited.len().saturating_mul(4).max(16);
-            beam = Beam { tau: 1.0, least: wider, most: wider, levels: Vec::new() };
+            let wider = visited.len().saturating_mul(2).max(16);
+            beam = Beam { tau: f32::MAX, least: wider, most: wider, levels: Vec::new() };
         }
     }
 

@@ -61,22 +61,32 @@ pub struct ChildCoder {
     pub kernels: &'static Kernels,
     /// Codes of [`Form::Distance`](crate::quantize::Form).
     pub encoder: Encoder,
+    /// Whether children count by the direction of their centroids: then that is what is coded, and distances are in the order of angles.
+    pub directions: bool,
     /// Memory for blocks.
     pub pool: Arc<Pool>,
 }
 
 impl ChildCoder {
     /// A coder of rotated centroids of `padded` values.
-    pub fn new(kernels: &'static Kernels, padded: usize) -> Self {
+    pub fn new(kernels: &'static Kernels, padded: usize, directions: bool) -> Self {
         let encoder = Encoder::new(kernels, Form::Distance, padded);
-        Self { kernels, encoder, pool: Block::pool(encoder.code_bytes()) }
+        Self { kernels, encoder, directions, pool: Block::pool(encoder.code_bytes()) }
+    }
+
+    /// What is coded of a centroid.
+    fn coded(&self, centroid: &[f32]) -> Vec<f32> {
+        let inverse = inverse_norm((self.kernels.dot)(centroid, centroid));
+        let scale = if self.directions && inverse > 0.0 { inverse } else { 1.0 };
+        centroid.iter().map(|x| x * scale).collect()
     }
 }
 
 impl Inner {
     /// A node of `children`, coded against their mean.
     pub fn new(coder: &ChildCoder, level: u32, children: &[Child], padded: usize) -> Self {
-        let reference = mean(children.iter().map(|child| &child.centroid[..]), padded).into();
+        let coded: Vec<Vec<f32>> = children.iter().map(|child| coder.coded(&child.centroid)).collect();
+        let reference = mean(coded.iter().map(Vec::as_slice), padded).into();
         let mut node = Self { reference, level, blocks: Vec::with_capacity(children.len().div_ceil(BLOCK)) };
         node.extend(coder, children);
         node
@@ -149,7 +159,7 @@ impl Inner {
     fn put(&mut self, coder: &ChildCoder, place: usize, child: &Child) {
         let mut residual = vec![0.0; child.centroid.len()];
         let mut bits = vec![0; coder.encoder.code_bytes()];
-        let factors = coder.encoder.encode(&child.centroid, &self.reference, &mut residual, &mut bits);
+        let factors = coder.encoder.encode(&coder.coded(&child.centroid), &self.reference, &mut residual, &mut bits);
         let block = Arc::make_mut(&mut self.blocks[place / BLOCK]);
         let place = place % BLOCK;
         block.block.put(place, child.id, factors, &bits);
@@ -220,7 +230,7 @@ mod tests {
         #[test]
         fn lists_exactly_the_children_it_was_given(steps in prop::collection::vec((0usize..60, 0usize..4), 1..60)) {
             let kernels = Kernels::get().unwrap();
-            let coder = ChildCoder::new(kernels, 64);
+            let coder = ChildCoder::new(kernels, 64, false);
             let child = |id: NodeId| Child { id, centroid: vec![id as f32; 64].into() };
             let mut node = Inner::new(&coder, 1, &[child(0)], 64);
             let mut model = vec![0u32];

@@ -157,9 +157,9 @@ impl Routed {
         }
     }
 
-    /// Lists the rows in their leaves. `prepared` is used for leaves that nobody changed meanwhile; where `skip` keeps rows out it must be
-    /// empty. Locations are the caller's to set.
-    pub fn apply(&self, edit: &mut Edit<'_>, prepared: Vec<(LeafId, Leaf)>, skip: impl Fn(u32) -> bool) {
+    /// Lists the rows in their leaves. `prepared` is used for leaves that nobody changed meanwhile; where `wanted` (by index of the row, and
+    /// leaf) keeps postings out it must be empty. Locations are the caller's to set.
+    pub fn apply(&self, edit: &mut Edit<'_>, prepared: Vec<(LeafId, Leaf)>, wanted: impl Fn(u32, LeafId) -> bool) {
         let mut prepared = prepared.into_iter().peekable();
         for group in self.entries.chunk_by(|a, b| a.leaf == b.leaf) {
             let id = group[0].leaf;
@@ -167,7 +167,7 @@ impl Routed {
             let unchanged = matches!((self.snapshot.leaf(id), edit.next.leaf(id)), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
             match ready {
                 Some(leaf) if unchanged => edit.set_leaf(id, leaf),
-                _ => edit.append(id, group.iter().filter(|entry| !skip(entry.index)).map(|entry| self.posting(entry))),
+                _ => edit.append(id, group.iter().filter(|entry| wanted(entry.index, id)).map(|entry| self.posting(entry))),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The tree: immutable snapshots of nodes and posting lists, how a query finds its leaves, and how a change is published.
 //!
-//! A [`Snapshot`] is the whole state that a search needs. It never changes: a change builds the nodes that differ, shares all others, and
+//! A [`snapshot::Snapshot`] is the whole state that a search needs. It never changes: a change builds the nodes that differ, shares all others, and
 //! swaps the pointer. A search loads the pointer once, so it sees one moment of the index, whatever is added, moved, split or
 //! removed while it runs, and there is nothing to lock and nothing to look up again.
 

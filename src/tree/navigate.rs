@@ -160,13 +160,14 @@ fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order
     let table = target.table();
     let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
     for block in inner.blocks() {
-        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many exactly as are kept.
-        let limit = match order {
-            Order::Distance => ScanLimit { add, error: 0.0, limit: reservoir.limit },
-            Order::Product | Order::Angle => ScanLimit { add, error: 0.0, limit: f32::INFINITY },
-        };
+        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many exactly as are kept. Under angles the
+        // children's directions are coded, so distances have the right order.
+        let limit = if order == Order::Product { f32::INFINITY } else { reservoir.limit };
+        let limit = ScanLimit { add, error: 0.0, limit };
         let passed = (kernels.scan)(&table, &block.block.codes(), &limit, &mut estimates, &mut lowers) & block.mask();
-        to_scores(block, target.norm, order, &mut estimates);
+        if order == Order::Product {
+            to_products(block, &mut estimates);
+        }
         for place in lanes(passed) {
             let id = block.block.items()[place];
             if estimates[place] <= reservoir.limit && id != exclude {
@@ -178,18 +179,10 @@ fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order
     }
 }
 
-/// From distances to scores: `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`.
-fn to_scores(block: &ChildBlock, norm: f32, order: Order, estimates: &mut Lanes) {
-    match order {
-        Order::Distance => {}
-        Order::Product => {
-            let scores = estimates.iter_mut().zip(&block.norms);
-            scores.for_each(|(estimate, square)| *estimate = 0.5 * (*estimate - square - norm));
-        }
-        Order::Angle => {
-            let scores = estimates.iter_mut().zip(&block.norms).zip(&block.inverses);
-            scores.for_each(|((estimate, square), inverse)| *estimate = 0.5 * (*estimate - square - norm) * inverse);
-        }
+/// `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`, without the last term, which all children share.
+fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
+    for (estimate, norm) in estimates.iter_mut().zip(&block.norms) {
+        *estimate = 0.5 * (*estimate - norm);
     }
 }
 

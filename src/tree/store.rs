@@ -73,7 +73,7 @@ impl Store {
         let rotation = Rotation::new(kernels, dim, params.seed);
         let padded = rotation.padded();
         let form = if metric == Metric::L2 { Form::Distance } else { Form::Product };
-        let coder = ChildCoder::new(kernels, padded);
+        let coder = ChildCoder::new(kernels, padded, metric == Metric::Cosine);
         let topology = Topology::of_centroids(&coder, &[vec![0.0; padded].into()], padded);
         let state = State {
             directory: Directory::new(),

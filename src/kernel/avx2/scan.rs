@@ -134,7 +134,7 @@ fn bounds(sums: [__m256i; 4], table: &ScanTable, block: &CodeBlock, limit: &Scan
         estimate[part] = _mm256_fmadd_ps(rescale, product, base);
         let bound = _mm256_fnmadd_ps(load(&errors[part]), _mm256_set1_ps(limit.error), estimate[part]);
         lower[part] = _mm256_fnmadd_ps(_mm256_andnot_ps(sign, rescale), _mm256_set1_ps(table.scale.error), bound);
-        let within = _mm256_cmp_ps::<_CMP_LE_OQ>(lower[part], _mm256_set1_ps(limit.limit));
+        let within = _mm256_cmp_ps::<_CMP_NGT_UQ>(lower[part], _mm256_set1_ps(limit.limit));
         passed |= (_mm256_movemask_ps(within) as u32) << (8 * part);
     }
     if passed != 0 {

@@ -114,7 +114,7 @@ fn bounds(sums: [__m512i; 2], table: &ScanTable, block: &CodeBlock, limit: &Scan
         estimate[part] = _mm512_fmadd_ps(rescale, product, base);
         let bound = _mm512_fnmadd_ps(load(&errors[part]), _mm512_set1_ps(limit.error), estimate[part]);
         lower[part] = _mm512_fnmadd_ps(_mm512_abs_ps(rescale), _mm512_set1_ps(table.scale.error), bound);
-        let within = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(lower[part], _mm512_set1_ps(limit.limit));
+        let within = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(lower[part], _mm512_set1_ps(limit.limit));
         passed |= u32::from(within) << (16 * part);
     }
     if passed != 0 {

@@ -70,7 +70,7 @@ pub(super) fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, esti
         estimate[part] = vfmaq_f32(base, rescale, product);
         let bound = vfmsq_f32(estimate[part], load(&errors[part]), vdupq_n_f32(limit.error));
         lower[part] = vfmsq_f32(bound, vabsq_f32(rescale), vdupq_n_f32(table.scale.error));
-        let within = vcleq_f32(lower[part], vdupq_n_f32(limit.limit));
+        let within = vmvnq_u32(vcgtq_f32(lower[part], vdupq_n_f32(limit.limit)));
         passed |= vaddvq_u32(vandq_u32(within, weights)) << (4 * part);
     }
     if passed != 0 {
