@@ -3,7 +3,7 @@
 //! float32 in C order is read where it lies. Everything else is first understood by `sapwood/_arrays.py` and then converted block by
 //! block, so that the extra memory is that of a block and not of the whole input. The caller's arrays are only read.
 
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -47,6 +47,10 @@ impl<'py> Matrix<'py> {
         let (source, rows, dim, flat) = rows.call1((argument, value, dim))?.extract::<(Bound<'py, PyAny>, usize, usize, bool)>()?;
         let source = match c_order(&source) {
             Some(array) => Source::InPlace(array),
+            None if source.is_instance_of::<PyUntypedArray>() => {
+                let given = "an array that another extension module is writing to".to_string();
+                return Err(Error::invalid(argument, "an input that does not change during the call", given).into());
+            }
             None => Source::Blocks(source),
         };
         Ok(Self { argument, source, rows, dim, flat })

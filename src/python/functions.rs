@@ -133,24 +133,3 @@ fn merge(before: SearchResult, after: SearchResult, k: usize) -> SearchResult {
     }
     SearchResult { ids, distances, scanned: before.scanned + after.scanned, reranked: before.reranked + after.reranked, leaves: 0 }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::merge;
-    use crate::index::SearchResult;
-
-    fn result(ids: &[i64], distances: &[f32]) -> SearchResult {
-        SearchResult { ids: ids.to_vec(), distances: distances.to_vec(), scanned: 1, reranked: 1, leaves: 0 }
-    }
-
-    #[test]
-    fn merge_keeps_the_nearest_with_ties_by_id_and_pads() {
-        let inf = f32::INFINITY;
-        let before = result(&[0, 1, 2, 3, -1, -1], &[1.0, 2.0, 3.0, 5.0, inf, inf]);
-        let after = result(&[7, 8, 9, 6, -1, -1], &[0.5, 2.0, 4.0, 5.0, inf, inf]);
-        let merged = merge(before, after, 3);
-        assert_eq!(merged.ids, [7, 0, 1, 3, 6, -1]);
-        assert_eq!(merged.distances, [0.5, 1.0, 2.0, 5.0, 5.0, inf]);
-        assert_eq!(merged.scanned, 2);
-    }
-}

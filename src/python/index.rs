@@ -84,7 +84,7 @@ const SHORT_SCAN: usize = 1 << 33;
 /// >>> ids, distances = index.search(vectors[:3], k=5)
 /// >>> ids.shape, ids[:, 0]
 /// ((3, 5), array([0, 1, 2]))
-#[pyclass(frozen, name = "Index", module = "sapwood")]
+#[pyclass(frozen, weakref, name = "Index", module = "sapwood")]
 pub struct PyIndex {
     core: Arc<Index>,
 }
@@ -218,9 +218,11 @@ impl PyIndex {
     /// k : int, default 10
     ///     Neighbours a query, 1 to 1,048,576.
     /// tau : float, optional
-    ///     At each level nodes within `tau` (at least 1) times the distance of the nearest are visited.
+    ///     At each level nodes within `tau` (at least 1) times the distance of the nearest are visited. Default: 1.6, or no such limit
+    ///     where `beam` is given.
     /// beam : int or (int, int), optional
     ///     Leaves to scan, at least 1: the most, or (least, most). An int without `tau` means exactly so many, the nearest first.
+    ///     Default: (16, 64).
     /// rerank : "bound", int or None, default "bound"
     ///     Which candidates are compared by their stored vectors: all that may belong to the best k by the codes' error bound, the best
     ///     ``rerank * k`` estimates, or none; with None the distances are estimates.

@@ -371,6 +371,10 @@ def test_many_blocks_are_as_good_as_one():
     assert index.get(index.ids()).tobytes() == wanted.tobytes()
     queries = wanted[::15_000]
     assert sw.exact_search(rows, queries, 7, "l2") == sw.exact_search(wanted, queries, 7, "l2")
+    # Ties between blocks go by row number, and what is missing is filled up once.
+    coarse, query = np.round(wanted), np.zeros((1, 4), np.float32)
+    for k in (1, 1000, 150_003):
+        assert sw.exact_search(coarse.astype(float), query, k, "l2") == sw.exact_search(coarse, query, k, "l2")
     many = np.repeat(queries, 7_000, axis=0)
     small = wanted[:20]
     assert sw.exact_search(small, many.astype(np.float64), 2, "l2") == sw.exact_search(small, many, 2, "l2")

@@ -4,11 +4,13 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 
 import numpy as np
 import pytest
 
 import sapwood as sw
+from conftest import clustered
 
 NAMES = [name for name in sw.__all__ if not name.startswith("_")]
 MEMBERS = [
@@ -73,6 +75,20 @@ def test_signatures_are_shown_with_real_defaults():
         doc = inspect.getdoc(function)
         for name in inspect.signature(function).parameters:
             assert name == "self" or name in doc, f"{function}: {name}"
+
+
+def test_the_default_beam_is_the_one_in_help():
+    doc = inspect.getdoc(sw.Index.search)
+    tau = float(re.search(r"Default: ([\d.]+), or no such limit", doc)[1])
+    beam = tuple(map(int, re.search(r"Default: \((\d+), (\d+)\)", doc).groups()))
+    rows = clustered(20_000, 16)
+    index = sw.Index(16, "l2")
+    index.add(rows)
+    index.balance()
+    for options in ({"tau": tau}, {"tau": tau, "beam": beam}):
+        told, used = index.search(rows[:300], 10, **options), index.search(rows[:300], 10)
+        assert told == used and told.scanned == used.scanned and told.leaves == used.leaves
+    assert index.search(rows[:300], 10, tau=tau + 0.2, beam=beam).scanned != used.scanned
 
 
 def test_the_metrics_and_the_sources_are_in_help():

@@ -1,6 +1,8 @@
 """Random operations against a dict and exact search; the index proves its invariants after each step."""
 
+import _thread
 import os
+import threading
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, settings
@@ -32,6 +34,18 @@ def rows_of(seed, count):
     elif kind == 4:
         rows = np.round(rows).astype(np.float32)
     return rows
+
+
+def balance(index):
+    """Balances, and fails where that has no end; an index as small as these takes some thousandths of a second."""
+    guard = threading.Timer(20, _thread.interrupt_main)
+    guard.start()
+    try:
+        index.balance()
+    except KeyboardInterrupt:
+        raise AssertionError(f"balance() has no end: {index.stats()}") from None
+    finally:
+        guard.cancel()
 
 
 class Machine(RuleBasedStateMachine):
@@ -90,7 +104,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def balance(self):
-        self.index.balance()
+        balance(self.index)
         assert self.index.stats()["queue"] == 0
 
     @rule(seed=SEEDS, k=st.sampled_from([1, 3, 10, 300]), listed=st.one_of(st.none(), st.lists(IDS, max_size=80)), allow=st.booleans())
@@ -133,7 +147,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "index"):
             return
         if self.wait:
-            self.index.balance()
+            balance(self.index)
         self.index.validate()
         assert len(self.index) == len(self.model)
         assert self.index.ids().tolist() == sorted(self.model)
