@@ -12,7 +12,7 @@ use crate::tree::store::{Edit, Store};
 
 /// Lloyd iterations.
 const ROUNDS: usize = 8;
-/// A node with fewer children than the branching over this is merged into a sibling.
+/// A node with fewer children than the branching over this, or with one, is merged into a sibling.
 const THIN: usize = 8;
 
 /// Brings internal node `id`, and what is above it, within its bounds. Called after its children changed.
@@ -26,7 +26,7 @@ pub fn tend(store: &Store, id: NodeId, task: &Task) -> Result<()> {
             split(store, next, inner, task)?
         } else if next == snapshot.root {
             collapse(store, next)
-        } else if inner.len() < store.params.branching / THIN {
+        } else if inner.len() < (store.params.branching / THIN).max(2) {
             merge(store, next)
         } else {
             NONE
