@@ -100,7 +100,7 @@ impl Routed {
             routed.locations.extend(chunk.locations);
             routed.postings.push(chunk.postings);
         }
-        routed.entries.sort_by_key(|entry| entry.leaf);
+        routed.entries.sort_unstable_by_key(|entry| (entry.leaf, entry.index));
         routed
     }
 
@@ -114,7 +114,7 @@ impl Routed {
             index: stale[entry.index as usize],
             ..*entry
         }));
-        self.entries.sort_by_key(|entry| entry.leaf);
+        self.entries.sort_unstable_by_key(|entry| (entry.leaf, entry.index));
         self.postings.extend(again.postings);
         for (&index, location) in stale.iter().zip(again.locations) {
             self.locations[index as usize] = location;
