@@ -161,7 +161,7 @@ def test_random_operations():
     from hypothesis.stateful import run_state_machine_as_test
 
     profile = settings(
-        max_examples=3000 if STRESS else 120,
+        max_examples=5000 if STRESS else 300,
         stateful_step_count=50 if STRESS else 25,
         deadline=None,
         suppress_health_check=list(HealthCheck),
