@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use rayon::prelude::*;
 
-use crate::balance::workers::{Balancer, STACK};
+use crate::balance::workers::{Balancer, STACK, lower_priority};
 use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::error::{Error, Result};
@@ -38,8 +38,16 @@ pub struct Index {
 struct Core {
     store: Arc<Store>,
     balancer: Balancer,
-    pool: OnceLock<Option<rayon::ThreadPool>>,
+    readers: Pool,
+    writers: Pool,
 }
+
+/// Threads, made at the first need.
+type Pool = OnceLock<Option<rayon::ThreadPool>>;
+
+/// How far batches of rows give way to searches. A batch that waits for a search is a little later; a search that waits for a batch is
+/// many times slower than at rest.
+const WRITING: i32 = 10;
 
 /// What an `add` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,7 +85,7 @@ impl Index {
         params.validate()?;
         let store = Arc::new(Store::new(Kernels::get()?, dim, metric, params.clone()));
         let balancer = Balancer::new(store.clone(), params.thread_count(), params.background);
-        let core = ArcSwapOption::from_pointee(Core { store, balancer, pool: OnceLock::new() });
+        let core = ArcSwapOption::from_pointee(Core { store, balancer, readers: OnceLock::new(), writers: OnceLock::new() });
         Ok(Self { dim, metric, params, core })
     }
 
@@ -282,12 +290,13 @@ impl Core {
             let range = number * part..(number * part + ids.len() / k);
             self.run_part(queries.slice(range), k, plan, ids, distances, task)
         };
-        let costs: Result<Vec<Cost>> = match self.pool() {
-            Some(pool) if threads > 1 => {
+        let pool = if threads > 1 { self.pool(&self.readers, "search", None) } else { None };
+        let costs: Result<Vec<Cost>> = match pool {
+            Some(pool) => {
                 let parts: Vec<_> = parts.collect();
                 pool.install(|| parts.into_par_iter().map(one).collect())
             }
-            _ => parts.map(one).collect(),
+            None => parts.map(one).collect(),
         };
         let mut total = Cost::default();
         costs?.into_iter().for_each(|cost| total += cost);
@@ -308,20 +317,22 @@ impl Core {
         Ok(total)
     }
 
-    /// The index's threads, made at the first need; without them the caller's thread does the work.
-    fn pool(&self) -> Option<&rayon::ThreadPool> {
+    /// A pool of the index; without one the caller's thread does the work.
+    fn pool<'p>(&self, pool: &'p Pool, name: &'static str, niceness: Option<i32>) -> Option<&'p rayon::ThreadPool> {
         let build = || {
-            let builder = rayon::ThreadPoolBuilder::new().num_threads(self.store.params.thread_count());
-            builder.stack_size(STACK).thread_name(|i| format!("sapwood-{i}")).build().ok()
+            let builder = rayon::ThreadPoolBuilder::new().num_threads(self.store.params.thread_count()).stack_size(STACK);
+            let builder = builder.start_handler(move |_| niceness.into_iter().for_each(lower_priority));
+            builder.thread_name(move |i| format!("sapwood-{name}-{i}")).build().ok()
         };
-        self.pool.get_or_init(build).as_ref()
+        pool.get_or_init(build).as_ref()
     }
 
-    /// Runs `work` on the pool where there is enough of it.
+    /// Runs `work` of writing so many rows, on the writers' pool where that is worth it.
     fn spread<T: Send>(&self, rows: usize, work: impl FnOnce() -> T + Send) -> T {
-        match self.pool() {
-            Some(pool) if rows >= SPREAD => pool.install(work),
-            _ => work(),
+        let pool = if rows >= SPREAD { self.pool(&self.writers, "write", Some(WRITING)) } else { None };
+        match pool {
+            Some(pool) => pool.install(work),
+            None => work(),
         }
     }
 }

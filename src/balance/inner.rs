@@ -12,7 +12,7 @@ use crate::tree::store::{Edit, Store};
 
 /// Lloyd iterations.
 const ROUNDS: usize = 8;
-/// A node with fewer children than the branching over this is merged into a sibling.
+/// A node with fewer children than the branching over this, or with one, is merged into a sibling.
 const THIN: usize = 8;
 
 /// Brings internal node `id`, and what is above it, within its bounds. Called after its children changed.
@@ -26,7 +26,7 @@ pub fn tend(store: &Store, id: NodeId, task: &Task) -> Result<()> {
             split(store, next, inner, task)?
         } else if next == snapshot.root {
             collapse(store, next)
-        } else if inner.len() < store.params.branching / THIN {
+        } else if inner.len() < (store.params.branching / THIN).max(2) {
             merge(store, next)
         } else {
             NONE
@@ -88,24 +88,28 @@ fn replace_by_two(store: &Store, edit: &mut Edit<'_>, id: NodeId, first: Inner, 
     above
 }
 
-/// Moves the children of a thin node to its nearest sibling with room; returns the node above it.
+/// Moves the children of a thin node to its nearest sibling; returns the node to look at next. Where the sibling has no room for them it is
+/// split afterwards, into two that are not thin.
 fn merge(store: &Store, id: NodeId) -> NodeId {
     let mut edit = store.edit();
     let above = edit.inner_parent(id);
     let Some(thin) = edit.next.inner(id).cloned() else { return NONE };
     let Some(parent) = edit.next.inner(above).cloned() else { return NONE };
     let Some(own) = parent.centroid_of(id) else { return NONE };
-    let room = |sibling: NodeId| edit.next.inner(sibling).is_some_and(|inner| inner.len() + thin.len() <= store.params.branching);
-    let siblings = parent.children().filter(|child| child.id != id && room(child.id));
     let distance = |child: &Child| (store.kernels.l2)(&child.centroid, own);
-    let Some(sibling) = siblings.min_by(|a, b| distance(a).total_cmp(&distance(b))) else { return NONE };
+    let siblings = parent.children().filter(|child| child.id != id);
+    let Some(sibling) = siblings.min_by(|a, b| distance(a).total_cmp(&distance(b))) else {
+        // An only child: the node above is thin as well.
+        return above;
+    };
     let moving: Vec<Child> = thin.children().collect();
     let Some(merged) = edit.next.inner(sibling.id).map(|inner| inner.replaced(&store.coder, &[], &moving)) else { return NONE };
+    let next = if merged.len() > store.params.branching { sibling.id } else { above };
     edit.set_inner(sibling.id, merged);
     edit.next.inners.set(id, None);
     edit.change_children(above, |inner, coder| inner.replaced(coder, &[id], &[]));
     edit.publish();
-    above
+    next
 }
 
 /// A root with one internal child hands over to it.

@@ -90,7 +90,11 @@ fn accept(edit: &Edit<'_>, routed: &Routed, from: &[Location], exclude: LeafId, 
             let other = to.into_iter().find(|&leaf| leaf != held)?;
             to = from[i].map(|leaf| if leaf == exclude { other } else { leaf });
         }
-        left(from[i], to).for_each(|leaf| *rows_left.entry(leaf).or_insert(1) -= 1);
+        for leaf in left(from[i], to) {
+            if let Some(rows) = rows_left.get_mut(&leaf) {
+                *rows -= 1;
+            }
+        }
         Some(to)
     };
     (0..routed.rows.len()).map(&mut one).collect()

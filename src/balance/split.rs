@@ -52,7 +52,11 @@ fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: 
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(Split::default()) };
     let rows: Vec<Row> = leaf.rows().collect();
-    let groups = divide(store, &rows, ways, task)?;
+    let mut groups = divide(store, &rows, ways, task)?;
+    if groups.len() < 2 && ways > 2 {
+        // Of several pieces all but one may be thin; two can be evened out.
+        groups = divide(store, &rows, 2, task)?;
+    }
     if groups.len() < 2 {
         return Ok(mark_alike(store, id, leaf, rows.len()));
     }

@@ -237,7 +237,7 @@ impl Shared {
     }
 
     fn work(self: Arc<Self>) {
-        lower_priority();
+        lower_priority(BALANCING);
         loop {
             let job = {
                 let mut queue = self.queue.lock();
@@ -318,7 +318,7 @@ impl Shared {
     fn cluster(&self) -> Result<Vec<LeafId>> {
         let pool = self.pool.get_or_init(|| {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(self.threads).stack_size(STACK);
-            builder.thread_name(|i| format!("sapwood-cluster-{i}")).start_handler(|_| lower_priority()).build().ok()
+            builder.thread_name(|i| format!("sapwood-cluster-{i}")).start_handler(|_| lower_priority(BALANCING)).build().ok()
         });
         match pool {
             Some(pool) => pool.install(|| cluster::cluster(&self.store, &self.task)),
@@ -339,8 +339,14 @@ impl Balancer {
     }
 }
 
-/// Lets this thread run only where others leave time. A refusal costs only smoothness.
-fn lower_priority() {
+/// Lets this thread give way to others: `niceness` from 1 (a little) to 19 (it runs where others leave time). A refusal costs only
+/// smoothness.
+pub fn lower_priority(niceness: i32) {
     #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), niceness);
+    #[cfg(not(target_os = "linux"))]
+    let _ = niceness;
 }
+
+/// Balancing can wait.
+const BALANCING: i32 = 19;

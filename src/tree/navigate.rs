@@ -170,7 +170,9 @@ fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order
         }
         for place in lanes(passed) {
             let id = block.block.items()[place];
-            if estimates[place] <= reservoir.limit && id != exclude {
+            // What is not a number (rows so long that their squares overflow) is kept: every row must find a leaf.
+            let beyond = estimates[place] > reservoir.limit;
+            if !beyond && id != exclude {
                 let centroid = &block.centroids[place];
                 let (norm, inverse) = (block.norms[place], block.inverses[place]);
                 reservoir.push(Choice { score: estimates[place], id, centroid, norm, inverse });
