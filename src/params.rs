@@ -1,6 +1,6 @@
 //! Every tunable of the tree: default, unit, reason and source. [`Params::validate`] is the only gate.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
@@ -65,9 +65,10 @@ impl Params {
     }
 }
 
-/// The cores this process may use.
+/// The cores this process may use, counted once: to count them means to read files, which takes as long as a search.
 pub fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// How a search chooses leaves: at each level the children within `tau` times the best distance, at least `least`, at most `most`.

@@ -41,8 +41,12 @@ class Wanted:
     def __init__(self, argument: str, dim: int | None) -> None:
         self.argument = argument
         self.dim = dim
-        count = "nq" if argument == "queries" else "n"
-        self.text = f"{argument}: expected ({count}, {dim or 'dim'}) float32-compatible"
+
+    @property
+    def text(self) -> str:
+        """What was expected."""
+        count = "nq" if self.argument == "queries" else "n"
+        return f"{self.argument}: expected ({count}, {self.dim or 'dim'}) float32-compatible"
 
     def refuse(self, given: str) -> NoReturn:
         """Right type, wrong shape or value."""
@@ -55,8 +59,7 @@ class Wanted:
     def check_dtype(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Refuse what is no real number."""
         # Extension types (bfloat16, float8) are of kind V, and so are structures; only the former can be widened.
-        extension = dtype.kind == "V" and dtype.names is None and np.can_cast(dtype, np.float32)
-        if dtype.kind not in "fiu" and not extension:
+        if dtype.kind not in "fiu" and not (dtype.kind == "V" and dtype.names is None and np.can_cast(dtype, np.float32)):
             remedy = "; convert with .astype(numpy.float32) if that is meant" if dtype.kind == "b" else ""
             self.refuse_type(f"{shape} {dtype}{remedy}")
 
@@ -77,10 +80,15 @@ class Wanted:
 
     def narrow(self, part: NDArray[Any], start: int) -> NDArray[np.float32]:
         """A part as float32. A finite value that would become infinite is refused, naming its row."""
+        if _is_ready(part):
+            return part
+        if part.dtype.itemsize < 8:
+            return part.astype(np.float32, order="C")
         with np.errstate(over="ignore", invalid="ignore"):
-            narrowed = np.require(part, np.float32, ["C", "ALIGNED"])
-        if part.dtype.itemsize > 4:
-            overflow = np.argwhere(np.isinf(narrowed) & np.isfinite(part))
+            narrowed = part.astype(np.float32, order="C")
+        infinite = np.isinf(narrowed)
+        if infinite.any():
+            overflow = np.argwhere(infinite & np.isfinite(part))
             if len(overflow):
                 row, column = overflow[0]
                 self.refuse(f"{part[row, column]} in row {start + row}, beyond the range of float32")
@@ -117,8 +125,12 @@ def _array(wanted: Wanted, array: NDArray[Any]) -> Matrix:
     wanted.check_dtype(array.dtype, array.shape)
     count, width, flat = wanted.check_shape(array.shape, array.dtype)
     array = array.reshape(count, width) if array.ndim == 1 else array
-    ready = array.dtype == np.float32 and array.dtype.isnative and array.flags.c_contiguous and array.flags.aligned
-    return Matrix(array if ready else _ArrayRows(wanted, array), count, width, flat)
+    return Matrix(array if _is_ready(array) else _ArrayRows(wanted, array), count, width, flat)
+
+
+def _is_ready(array: NDArray[Any]) -> bool:
+    """Right as it is: what the core reads in place."""
+    return array.dtype == np.float32 and array.dtype.isnative and array.flags.c_contiguous and array.flags.aligned
 
 
 class _ArrayRows:
