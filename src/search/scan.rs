@@ -140,8 +140,8 @@ impl<'a> Searcher<'a> {
             let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, NONE);
             let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
             self.scan_leaves(snapshot, &fresh, request, &mut nearest);
-            // What so many leaves would have if each row were in one leaf; with spilled copies, half of what they usually have.
-            let usual = choices.len() * snapshot.rows / snapshot.leaves.len();
+            // Half of the rows that so many leaves own on average: less than leaves in good order ever have.
+            let usual = choices.len() * snapshot.rows / snapshot.leaves.len() / 2;
             let enough = *enough.get_or_insert(usual as u64);
             let done = nearest.len() >= request.k && self.cost.scanned >= enough;
             if done || choices.len() >= snapshot.leaves.len() {
