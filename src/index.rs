@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use crate::balance::workers::{Balancer, STACK, lower_priority};
 use crate::cancel::Task;
 use crate::dataset::Rows;
+use crate::dataset::rows::refused;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
@@ -361,10 +362,7 @@ impl Batch {
         let core = self.core.clone();
         let lease = &mut self.lease;
         let filled = core.spread(rows.len(), || lease.fill(start, rows, |row| metric.prepare(row)));
-        filled.map_or(Ok(()), |(row, value)| {
-            let given = format!("{value} in row {row}");
-            Err(Error::invalid("vectors", "finite values (drop or mend such rows first)", given))
-        })
+        filled.map_or(Ok(()), |(row, value)| Err(refused("vectors", row, value)))
     }
 
     /// Applies the whole batch: under `ids` (0 to 2^63 - 1, one a row), or under ids that were never given out. Of rows with one id

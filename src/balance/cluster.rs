@@ -161,10 +161,10 @@ fn centroids(store: &Store, rows: &[Row], sequence: u64, task: &Task) -> Result<
         index::sample(&mut Pcg64Mcg::seed_from_u64(seed), rows.len(), size).iter().map(|place| rows[place]).collect();
     sample.sort_unstable();
     let settings = Settings { clusters, rounds: ROUNDS, branching: store.params.branching, order: store.write_order(), seed };
-    let some = |number: usize, out: &mut [f32]| store.rotation.rotate(store.vectors.get(sample[number]), out);
+    let some = |number: usize, out: &mut [f32]| store.rotate_row(sample[number], out);
     let some = Points { len: sample.len(), padded: store.padded(), load: &some };
     let mut centroids = kmeans(&store.coder, some, settings, task)?;
-    let all = |number: usize, out: &mut [f32]| store.rotation.rotate(store.vectors.get(rows[number]), out);
+    let all = |number: usize, out: &mut [f32]| store.rotate_row(rows[number], out);
     let all = Points { len: rows.len(), padded: store.padded(), load: &all };
     lloyd(&store.coder, all, &mut centroids, Settings { rounds: FULL_ROUNDS, ..settings }, task)?;
     Ok(centroids)

@@ -26,10 +26,7 @@ pub fn refresh(store: &Store, id: LeafId) -> Result<bool> {
     let owned: Vec<Row> =
         store.look(|state, _| leaf.rows().step_by(stride).filter(|&row| state.directory.location(row)[0] == id).collect());
     let padded = store.padded();
-    let mut rotated = vec![0.0; owned.len() * padded];
-    for (&row, out) in owned.iter().zip(rotated.chunks_exact_mut(padded)) {
-        store.rotation.rotate(store.vectors.get(row), out);
-    }
+    let rotated = store.rotate_rows(&owned);
     let centre: Centroid = mean(rotated.chunks_exact(padded), padded).into();
     let spread = rotated.chunks_exact(padded).map(|row| (store.kernels.l2)(row, &centre)).sum::<f32>() / owned.len().max(1) as f32;
 

@@ -87,7 +87,7 @@ struct Piece {
 
 impl Piece {
     fn new(store: &Store, rows: Vec<Row>) -> Self {
-        let rotated = rotate_all(store, &rows);
+        let rotated = store.rotate_rows(&rows);
         let reference: Centroid = mean(rotated.chunks_exact(store.padded()), store.padded()).into();
         let mut leaf = Leaf::new(reference);
         let postings = encode_all(store, &leaf, &rows, &rotated);
@@ -95,14 +95,6 @@ impl Piece {
         leaf.care = Care::default();
         Self { rows, leaf }
     }
-}
-
-fn rotate_all(store: &Store, rows: &[Row]) -> Vec<f32> {
-    let mut rotated = vec![0.0; rows.len() * store.padded()];
-    for (&row, out) in rows.iter().zip(rotated.chunks_exact_mut(store.padded())) {
-        store.rotation.rotate(store.vectors.get(row), out);
-    }
-    rotated
 }
 
 fn encode_all(store: &Store, leaf: &Leaf, rows: &[Row], rotated: &[f32]) -> Postings {
@@ -118,7 +110,7 @@ fn encode_all(store: &Store, leaf: &Leaf, rows: &[Row], rotated: &[f32]) -> Post
 fn divide(store: &Store, rows: &[Row], ways: usize, task: &Task) -> Result<Vec<Vec<Row>>> {
     let stride = rows.len().div_ceil(MOST_POINTS.max(ways * 32)).max(1);
     let sample: Vec<Row> = rows.iter().copied().step_by(stride).collect();
-    let load = |number: usize, out: &mut [f32]| store.rotation.rotate(store.vectors.get(sample[number]), out);
+    let load = |number: usize, out: &mut [f32]| store.rotate_row(sample[number], out);
     let points = Points { len: sample.len(), padded: store.padded(), load: &load };
     let settings = Settings {
         clusters: ways,
@@ -133,7 +125,7 @@ fn divide(store: &Store, rows: &[Row], ways: usize, task: &Task) -> Result<Vec<V
     let mut groups = vec![Vec::new(); centres.len()];
     let mut both = Vec::new();
     for &row in rows {
-        store.rotation.rotate(store.vectors.get(row), &mut point);
+        store.rotate_row(row, &mut point);
         let label = nearest.find(&store.coder, &point, &mut target, &mut distances);
         groups[label].push(row);
         if centres.len() == 2 {
@@ -159,7 +151,7 @@ fn dissolve_thin(store: &Store, groups: &mut Vec<Vec<Row>>, centres: &[Centroid]
     let mut point = vec![0.0; store.padded()];
     for thin in (0..groups.len()).filter(|group| !lasting.contains(group)) {
         for row in std::mem::take(&mut groups[thin]) {
-            store.rotation.rotate(store.vectors.get(row), &mut point);
+            store.rotate_row(row, &mut point);
             let distance = |group: &&usize| (store.kernels.l2)(&point, &centres[**group]);
             if let Some(&nearest) = lasting.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))) {
                 groups[nearest].push(row);
@@ -212,7 +204,7 @@ fn late_rows(edit: &Edit<'_>, id: LeafId, rows: &[Row]) -> Vec<Row> {
 fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, pieces: Vec<Piece>, late: &[Row]) -> Vec<LeafId> {
     let pool = store.pool();
     let mut late_of: Vec<Vec<Row>> = vec![Vec::new(); pieces.len()];
-    let rotated = rotate_all(store, late);
+    let rotated = store.rotate_rows(late);
     for (&row, vector) in late.iter().zip(rotated.chunks_exact(store.padded())) {
         let distance = |piece: &Piece| (store.kernels.l2)(vector, &piece.leaf.reference);
         let best = pieces.iter().enumerate().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
@@ -223,7 +215,7 @@ fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, 
     for (piece, late) in pieces.into_iter().zip(late_of) {
         // A row that was removed, replaced or moved away since then no longer says that it is here.
         let (here, gone): (Vec<Row>, Vec<Row>) = piece.rows.iter().partition(|&&row| edit.location(row).contains(&id));
-        let postings = encode_all(store, &piece.leaf, &late, &rotate_all(store, &late));
+        let postings = encode_all(store, &piece.leaf, &late, &store.rotate_rows(&late));
         let mut leaf = piece.leaf.without(pool, &gone).append(pool, (0..postings.len()).map(|i| postings.get(i)));
         // Only where a split left something too large is it an attempt that failed.
         leaf.care.attempts = if leaf.len() > store.params.split_threshold { attempts.saturating_add(1) } else { 0 };
@@ -255,7 +247,7 @@ fn reassign(store: &Store, old: &[f32], centroids: &[Centroid], split: &mut Spli
         let Some(leaf) = snapshot.leaf(id) else { continue };
         let owned: Vec<Row> = store.look(|state, _| leaf.rows().filter(|&row| state.directory.location(row)[0] == id).collect());
         for row in owned {
-            store.rotation.rotate(store.vectors.get(row), &mut point);
+            store.rotate_row(row, &mut point);
             if order.score(kernels, &point, centroid, new_inverse) > order.score(kernels, &point, old, old_inverse) {
                 rows.push(row);
             }

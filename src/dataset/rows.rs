@@ -53,12 +53,16 @@ impl<'a> Rows<'a> {
     pub fn check_finite(&self, argument: &'static str, first: usize) -> Result<()> {
         for (i, row) in self.values.chunks_exact(self.dim).enumerate() {
             if let Some(bad) = not_finite(row) {
-                let given = format!("{bad} in row {}", first + i);
-                return Err(Error::invalid(argument, "finite values (drop or mend such rows first)", given));
+                return Err(refused(argument, first + i, bad));
             }
         }
         Ok(())
     }
+}
+
+/// The error for a row with a value that is NaN or infinite.
+pub fn refused(argument: &'static str, row: usize, value: f32) -> Error {
+    Error::invalid(argument, "finite values (drop or mend such rows first)", format!("{value} in row {row}"))
 }
 
 /// The first value that is NaN or infinite.

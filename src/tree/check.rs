@@ -114,7 +114,7 @@ fn check_codes(store: &Store, snapshot: &Snapshot) -> Result<()> {
         for (block, live) in leaf.blocks() {
             for place in lanes(live) {
                 let row = block.items()[place];
-                store.rotation.rotate(store.vectors.get(row), &mut rotated);
+                store.rotate_row(row, &mut rotated);
                 let factors = store.encoder.encode(&rotated, &leaf.reference, &mut residual, &mut expected);
                 block.take(place, &mut found);
                 if found != expected || bits(factors) != bits(block.factors(place)) {

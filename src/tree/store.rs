@@ -133,6 +133,20 @@ impl Store {
         self.snapshot.load_full()
     }
 
+    /// Writes the rotated vector of a row that a snapshot lists.
+    pub fn rotate_row(&self, row: Row, out: &mut [f32]) {
+        self.rotation.rotate(self.vectors.get(row), out);
+    }
+
+    /// The rotated vectors of `rows`, one after the other.
+    pub fn rotate_rows(&self, rows: &[Row]) -> Vec<f32> {
+        let mut rotated = vec![0.0; rows.len() * self.padded()];
+        for (&row, out) in rows.iter().zip(rotated.chunks_exact_mut(self.padded())) {
+            self.rotate_row(row, out);
+        }
+        rotated
+    }
+
     /// Looks at the state with the snapshot that belongs to it.
     pub fn look<T>(&self, look: impl FnOnce(&State, &Arc<Snapshot>) -> T) -> T {
         let state = self.lock();
