@@ -31,7 +31,7 @@ const ROUNDS: usize = 4;
 /// rows leave a tree that scans a fifth more at equal recall.
 const FULL_ROUNDS: usize = 2;
 /// Rows that are routed before they are appended.
-const SLICE: usize = 16_384;
+const SLICE: usize = 8_192;
 /// Rounds of catching up outside the lock.
 const CATCH_UPS: usize = 6;
 /// So few late rows are routed under the lock.

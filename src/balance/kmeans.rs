@@ -10,7 +10,6 @@ use rayon::prelude::*;
 
 use crate::cancel::Task;
 use crate::error::Result;
-use crate::ids::NONE;
 use crate::params::Beam;
 use crate::scratch::Scratch;
 use crate::tree::Centroid;
@@ -155,7 +154,7 @@ impl Nearest {
             }
             Nearest::Coded { snapshot, beam, order } => {
                 target.aim_rotated(coder.kernels, point);
-                let found = navigate(snapshot, coder.kernels, target, *order, beam, NONE);
+                let found = navigate(snapshot, coder.kernels, target, *order, beam, &[]);
                 found.first().map_or(0, |choice| choice.id as usize)
             }
         }

@@ -132,7 +132,7 @@ pub fn neighbours_to_move(store: &Store, snapshot: &Snapshot, old: &[f32], new: 
     let beam = Beam { tau: 1.0, least: width, most: width, levels: Vec::new() };
     let mut target = Target::new(store.padded());
     target.aim_rotated(store.kernels, old);
-    let near = navigate(snapshot, store.kernels, &target, store.write_order(), &beam, NONE);
+    let near = navigate(snapshot, store.kernels, &target, store.write_order(), &beam, &[]);
     let targets: Vec<Target> = new
         .iter()
         .map(|centroid| {

@@ -94,3 +94,31 @@ fn a_row_that_is_to_be_moved_twice_is_moved_once() {
     index.validate().unwrap();
     assert!(core.store.snapshot().leaf(id).is_none_or(|now| now.reference != leaf.reference), "the leaf was merged");
 }
+
+/// Right after a whole region was removed its leaves are still there, nearest to queries in it, and nearly empty.
+#[test]
+fn leaves_that_lost_their_rows_take_no_place_in_the_beam() {
+    let params = Params { background: false, split_threshold: 64, merge_threshold: 12, ..Params::default() };
+    let index = Index::new(8, Metric::L2, params).unwrap();
+    let values = rows(6000, 1);
+    let all = Rows::new("vectors", &values, 8).unwrap();
+    index.add(all, None, &Task::new()).unwrap();
+    index.balance(&Task::new()).unwrap();
+    let middle = all.row(0);
+    let distance = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum::<f32>();
+    let mut order: Vec<i64> = (0..6000).collect();
+    order.sort_by(|&a, &b| distance(middle, all.row(a as usize)).total_cmp(&distance(middle, all.row(b as usize))));
+    let (gone, left) = order.split_at(2000);
+    index.remove(gone).unwrap();
+    assert!(index.stats().unwrap().queue > 0, "nothing was merged yet");
+    let options = SearchOptions { threads: Some(1), ..SearchOptions::default() };
+    let mut found = 0;
+    for &query in &gone[..50] {
+        let query = all.row(query as usize);
+        let mut truth = left.to_vec();
+        truth.sort_by(|&a, &b| distance(query, all.row(a as usize)).total_cmp(&distance(query, all.row(b as usize))));
+        let result = index.search(Rows::new("queries", query, 8).unwrap(), 10, &options, &Task::new()).unwrap();
+        found += result.ids.iter().filter(|id| truth[..10].contains(id)).count();
+    }
+    assert!(found >= 475, "{found} of 500");
+}

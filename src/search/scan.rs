@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::topk::TopK;
 use crate::filter::Filter;
-use crate::ids::{LeafId, NONE};
+use crate::ids::LeafId;
 use crate::kernel::{BLOCK, ScanLimit, prefetch};
 use crate::metric::Metric;
 use crate::params::{Beam, Rerank};
@@ -124,9 +124,9 @@ impl<'a> Searcher<'a> {
         if distance.is_nan() { f32::INFINITY } else { distance }
     }
 
-    /// Scans the leaves of the beam. It goes on, in growing steps, while there are fewer than k candidates, or while the leaves turn out so
-    /// thin that they can't be what the beam was meant for: after a whole region was removed its leaves are still there for a moment,
-    /// nearest to the query and nearly empty.
+    /// Scans the leaves of the beam. It is drawn anew, wider, while there are fewer than k candidates; and while many of its leaves are
+    /// thin, which are about to be merged: after a whole region was removed its leaves are still there for a moment, nearest to the
+    /// query and nearly empty. They are scanned, but take no place in the beam and don't say how far it reaches.
     fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> f32 {
         let keep = match request.rerank {
             Rerank::Bound | Rerank::Estimate => request.k,
@@ -134,23 +134,30 @@ impl<'a> Searcher<'a> {
         };
         let mut nearest = TopK::new(keep);
         let mut beam = request.beam.clone();
-        let mut visited: Vec<LeafId> = Vec::new();
-        let mut enough = None;
+        let (mut visited, mut thin): (Vec<LeafId>, Vec<LeafId>) = Default::default();
         loop {
-            let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, NONE);
+            let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, &thin);
             let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
             self.scan_leaves(snapshot, &fresh, request, &mut nearest);
-            // Half of the rows that so many leaves own on average: less than leaves in good order ever have.
-            let usual = choices.len() * snapshot.rows / snapshot.leaves.len() / 2;
-            let enough = *enough.get_or_insert(usual as u64);
-            let done = nearest.len() >= request.k && self.cost.scanned >= enough;
-            if done || choices.len() >= snapshot.leaves.len() {
+            visited.extend(fresh.iter().map(|choice| choice.id));
+            if visited.len() >= snapshot.leaves.len() {
                 return nearest.worst();
             }
-            visited.extend(fresh.iter().map(|choice| choice.id));
+            let least = self.store.params.merge_threshold;
+            let is_thin = |choice: &&Choice<'_>| snapshot.leaf(choice.id).is_none_or(|leaf| leaf.len() < least);
+            let crowded = choices.first().is_none_or(|first| is_thin(&first)) || choices.iter().filter(is_thin).count() * 4 > choices.len();
+            let few = nearest.len() < request.k;
+            if !few && !crowded {
+                return nearest.worst();
+            }
+            thin.extend(choices.iter().filter(is_thin).map(|choice| choice.id));
+            thin.sort_unstable();
             visited.sort_unstable();
-            let wider = visited.len().saturating_mul(2).max(16);
-            beam = Beam { tau: f32::MAX, least: wider, most: wider, levels: Vec::new() };
+            beam.least = beam.least.saturating_mul(2);
+            beam.most = beam.most.saturating_mul(2).max(16);
+            if few || choices.is_empty() {
+                beam = Beam { tau: f32::MAX, least: beam.most, most: beam.most, levels: Vec::new() };
+            }
         }
     }
 

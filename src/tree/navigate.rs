@@ -8,7 +8,7 @@
 use super::Centroid;
 use super::inner::{ChildBlock, Inner, NodeId};
 use super::snapshot::Snapshot;
-use crate::ids::NONE;
+use crate::ids::LeafId;
 use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale};
 use crate::params::Beam;
 use crate::quantize::Rotation;
@@ -121,14 +121,14 @@ impl<'s> Reservoir<'s> {
     }
 }
 
-/// The leaves of a query, nearest first. `exclude` names a leaf that is passed over ([`NONE`]: no leaf).
+/// The leaves of a query, nearest first. The leaves of `exclude`, ascending, are passed over.
 pub fn navigate<'s>(
     snapshot: &'s Snapshot,
     kernels: &Kernels,
     target: &Target,
     order: Order,
     beam: &Beam,
-    exclude: u32,
+    exclude: &[LeafId],
 ) -> Vec<Choice<'s>> {
     let mut nodes = vec![snapshot.root];
     let levels = snapshot.levels() as usize;
@@ -138,7 +138,7 @@ pub fn navigate<'s>(
         let rule = LevelBeam::new(beam, depth, width);
         let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8).min(width));
         for inner in nodes.iter().filter_map(|&id| snapshot.inner(id)) {
-            scan_children(kernels, inner, target, order, if at_leaves { exclude } else { NONE }, &mut reservoir);
+            scan_children(kernels, inner, target, order, if at_leaves { exclude } else { &[] }, &mut reservoir);
         }
         let choices = rescore(kernels, reservoir, target, order, &rule);
         if at_leaves {
@@ -155,7 +155,14 @@ fn nodes_at(snapshot: &Snapshot, depth: usize) -> usize {
     snapshot.inners.iter().filter(|(_, inner)| inner.level as usize == level).count()
 }
 
-fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order: Order, exclude: u32, reservoir: &mut Reservoir<'s>) {
+fn scan_children<'s>(
+    kernels: &Kernels,
+    inner: &'s Inner,
+    target: &Target,
+    order: Order,
+    exclude: &[LeafId],
+    reservoir: &mut Reservoir<'s>,
+) {
     let add = (kernels.l2)(&target.rotated, &inner.reference);
     let table = target.table();
     let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
@@ -172,7 +179,7 @@ fn scan_children<'s>(kernels: &Kernels, inner: &'s Inner, target: &Target, order
             let id = block.block.items()[place];
             // What is not a number (rows so long that their squares overflow) is kept: every row must find a leaf.
             let beyond = estimates[place] > reservoir.limit;
-            if !beyond && id != exclude {
+            if !beyond && exclude.binary_search(&id).is_err() {
                 let centroid = &block.centroids[place];
                 let (norm, inverse) = (block.norms[place], block.inverses[place]);
                 reservoir.push(Choice { score: estimates[place], id, centroid, norm, inverse });

@@ -39,10 +39,10 @@ impl<'a> Router<'a> {
         Self { store, beam: write_beam(), target: Target::new(padded), first: vec![0.0; padded], residual: vec![0.0; padded] }
     }
 
-    /// The leaves for a stored vector, in `snapshot`, without `exclude`.
+    /// The leaves for a stored vector, in `snapshot`, without `exclude` ([`NONE`]: all).
     pub fn route(&mut self, snapshot: &Snapshot, vector: &[f32], exclude: LeafId) -> Location {
         self.target.aim(self.store.kernels, &self.store.rotation, vector);
-        let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.write_order(), &self.beam, exclude);
+        let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.write_order(), &self.beam, &[exclude]);
         let Some(owner) = choices.first() else { return [NONE; 2] };
         let spilled = if self.store.params.spill == 0 { NONE } else { self.spilled(&choices) };
         [owner.id, spilled]
