@@ -3,6 +3,7 @@
 //! Work polls [`Task::check`] between pieces of at most a few tens of milliseconds, before anything is published, so that a
 //! cancelled call leaves the state as it was.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use crate::error::{Error, Result};
 /// One call's flag, deadline and progress. Shared between the thread that works and the one that waits for it.
 #[derive(Debug, Default)]
 pub struct Task {
+    parent: Option<Arc<Task>>,
     cancelled: AtomicBool,
     deadline: Option<(Instant, f64)>,
     done: AtomicU64,
@@ -36,6 +38,11 @@ impl Task {
         Ok(task)
     }
 
+    /// Work that ends with `parent`'s, and counts its own progress.
+    pub fn child(parent: &Arc<Self>) -> Self {
+        Self { parent: Some(parent.clone()), ..Self::default() }
+    }
+
     /// Asks the work to stop; it ends with [`Error::Cancelled`].
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
@@ -45,6 +52,9 @@ impl Task {
     pub fn check(&self) -> Result<()> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);
+        }
+        if let Some(parent) = &self.parent {
+            parent.check()?;
         }
         match self.deadline {
             Some((deadline, seconds)) if Instant::now() >= deadline => Err(Error::Timeout { seconds }),
@@ -60,6 +70,12 @@ impl Task {
     /// Adds to what is done.
     pub fn advance(&self, units: u64) {
         self.done.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Says how much is done and how much there is, for work that is counted elsewhere.
+    pub fn report(&self, done: u64, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
     }
 
     /// (done, total), monotone; (0, 0) before the work has said how much there is.

@@ -76,6 +76,8 @@ pub struct SearchResult {
 
 /// An allow list of at most so many ids is compared exactly, id by id.
 const DIRECT: usize = 8192;
+/// Vectors that are copied before the task is polled again.
+const COPIED: usize = 4096;
 
 impl Index {
     /// An empty index of vectors of `dim` values (1 to 65,535).
@@ -139,7 +141,7 @@ impl Index {
     }
 
     /// The stored vectors of `ids`, one after the other; under cosine they have unit length.
-    pub fn get(&self, ids: &[i64]) -> Result<Vec<f32>> {
+    pub fn get(&self, ids: &[i64], task: &Task) -> Result<Vec<f32>> {
         let core = self.core()?;
         let store = &core.store;
         // The snapshot keeps the rows from being used again while they are copied.
@@ -148,7 +150,10 @@ impl Index {
             (ids.iter().map(row).collect::<Result<Vec<Row>>>(), snapshot.clone())
         });
         let mut values = filled(ids.len(), self.dim, 0.0f32)?;
-        for (row, out) in rows?.into_iter().zip(values.chunks_exact_mut(self.dim)) {
+        for (i, (row, out)) in rows?.into_iter().zip(values.chunks_exact_mut(self.dim)).enumerate() {
+            if i % COPIED == 0 {
+                task.check()?;
+            }
             out.copy_from_slice(store.vectors.get(row));
         }
         Ok(values)
@@ -191,8 +196,8 @@ impl Index {
     }
 
     /// Proves the invariants of the index; see [`check`].
-    pub fn validate(&self) -> Result<()> {
-        check(&self.core()?.store)
+    pub fn validate(&self, task: &Task) -> Result<()> {
+        check(&self.core()?.store, task)
     }
 
     /// Frees everything; later calls fail with [`Error::Closed`]. Closing twice is fine.

@@ -32,7 +32,7 @@ fn add(index: &Index, values: &[f32]) {
 /// Waits until nothing is left to do, but not for ever: a balance that never ends is a defect that must fail.
 fn balanced(index: &Index) -> Stats {
     index.balance(&Task::with_timeout(Some(60.0)).unwrap()).unwrap();
-    index.validate().unwrap();
+    index.validate(&Task::new()).unwrap();
     index.stats().unwrap()
 }
 

@@ -164,7 +164,7 @@ impl Model {
     }
 
     fn check(&self) {
-        self.index.validate().unwrap();
+        self.index.validate(&Task::new()).unwrap();
         assert_eq!(self.index.len(), self.rows.len());
         assert_eq!(self.index.ids().unwrap(), self.rows.keys().copied().collect::<Vec<_>>());
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +34,23 @@ class Bar:
             self._bar.close()
         elif self._line:
             print(file=sys.stderr)
+
+
+@contextmanager
+def reports(progress: Callable[[int, int], object] | bool | None, unit: str) -> Iterator[Callable[[int, int], object]]:
+    """What a call's ``progress=`` asks for, as a function to call; a bar is closed at the end."""
+    if progress is None or progress is False:
+        yield lambda done, total: None
+    elif progress is True:
+        bar = Bar(unit)
+        try:
+            yield bar
+        finally:
+            bar.close()
+    elif callable(progress):
+        yield progress
+    else:
+        raise TypeError(f"progress: expected a callable (done, total), True or None, got {type(progress).__name__}")
 
 
 def _tqdm() -> Any:

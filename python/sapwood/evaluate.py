@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from html import escape
@@ -11,6 +11,8 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from ._progress import reports
 
 __all__ = ["Row", "Table", "evaluate", "recall"]
 
@@ -234,6 +236,7 @@ def evaluate(
     settings: Sequence[Mapping[str, Any]] = ({},),
     seconds: float = 1.0,
     threads: int = 1,
+    progress: Callable[[int, int], object] | bool | None = None,
 ) -> Table:
     """Measure recall, speed and work of an index for each of some search settings.
 
@@ -256,6 +259,8 @@ def evaluate(
         How long to time each setting.
     threads : int, default 1
         How many Python threads call at the same time, each call using one thread.
+    progress : callable or bool, optional
+        Called as ``progress(done, total)`` after each setting. An exception from it ends the measurement. True shows a bar.
 
     Returns
     -------
@@ -286,7 +291,12 @@ def evaluate(
     wanted = _id_rows("truth", truth)
     if wanted.ndim != 2 or len(wanted) != len(rows) or wanted.shape[1] < k:
         raise ValueError(f"truth: expected shape ({len(rows)}, at least {k}), got {wanted.shape}")
-    return Table(tuple(_measure(index, rows, wanted, k, dict(setting), seconds, threads) for setting in settings))
+    with reports(progress, "settings") as report:
+        measured = []
+        for setting in settings:
+            measured.append(_measure(index, rows, wanted, k, dict(setting), seconds, threads))
+            report(len(measured), len(settings))
+    return Table(tuple(measured))
 
 
 def _check_evaluate(k: int, settings: Sequence[Mapping[str, Any]], seconds: float, threads: int) -> None:

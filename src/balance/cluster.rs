@@ -1,7 +1,7 @@
 //! Clusters the whole tree anew: centroids made globally are better than those that splits make.
 //!
 //! The problem: rows added one leaf at a time leave a tree of splits, and one giant leaf can't be split well from the top down. So when the
-//! index has grown fourfold since it was last clustered (at first from nothing), k-means over a sample of all live rows
+//! index has grown enough since it was last clustered (at first from nothing; see [`clustering`](super::plan::clustering)), k-means over a sample of all live rows
 //! gives new centroids, all rows are routed to them, and the new tree replaces the old one at once. Adds, removals and searches go
 //! on meanwhile in the old tree; what they changed is caught up with, the last of it under the lock.
 
@@ -16,6 +16,7 @@ use super::plan::target_size;
 use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::{DEAD, LeafId, Location, NONE};
+use crate::params::Params;
 use crate::tree::Centroid;
 use crate::tree::insert::Routed;
 use crate::tree::leaf::Care;
@@ -37,8 +38,19 @@ const CATCH_UPS: usize = 6;
 /// So few late rows are routed under the lock.
 const FEW: usize = 64;
 
+/// How often a clustering of so many rows looks at one: what its task counts.
+pub fn visits(rows: usize, params: &Params) -> usize {
+    rows.min(clusters(rows, params) * SAMPLE) * ROUNDS + rows * (FULL_ROUNDS + 1)
+}
+
+/// Leaves for so many rows.
+fn clusters(rows: usize, params: &Params) -> usize {
+    (rows * (1 + params.spill)).div_ceil(target_size(params)).max(1)
+}
+
 /// Replaces the tree; returns its leaves.
 pub fn cluster(store: &Store, task: &Task) -> Result<Vec<LeafId>> {
+    task.set_total(visits(store.view().rows, &store.params) as u64);
     let mut plan = Plan::new(store, task)?;
     for _ in 0..CATCH_UPS {
         let (late, pin) = store.look(|state, snapshot| (plan.late(state.directory.live_rows()), snapshot.clone()));
@@ -64,6 +76,8 @@ pub(crate) fn staged(store: &Store, meanwhile: impl FnOnce()) {
 /// A tree in the making.
 struct Plan {
     topology: Topology,
+    /// Rows that the centroids were made of: the first of `rows`.
+    clustered: usize,
     rows: Vec<Row>,
     locations: Vec<Location>,
     /// Rows that were taken, by number.
@@ -77,7 +91,8 @@ impl Plan {
         let (rows, pin) = store.look(|state, snapshot| (state.directory.live_rows().collect::<Vec<Row>>(), snapshot.clone()));
         let centroids = centroids(store, &rows, pin.sequence, task)?;
         let topology = grow(&store.coder, &centroids, store.padded(), store.params.branching, store.params.seed, task)?;
-        let mut plan = Self { topology, rows: Vec::new(), locations: Vec::new(), taken: Vec::new(), pins: vec![pin] };
+        let mut plan =
+            Self { topology, clustered: rows.len(), rows: Vec::new(), locations: Vec::new(), taken: Vec::new(), pins: vec![pin] };
         plan.take(store, rows, task)?;
         Ok(plan)
     }
@@ -128,8 +143,9 @@ impl Plan {
                 state.directory.set_location(row, location);
             }
         }
-        state.clustered_rows = state.directory.len();
-        state.added_since = 0;
+        // Rows that came later are in the tree, but had no say in where its centroids are.
+        state.clustered_rows = self.clustered;
+        state.added_since = self.rows.len() - self.clustered;
         edit.publish()
     }
 
@@ -151,7 +167,7 @@ pub fn unlist_all(edit: &mut Edit<'_>, mut postings: Vec<(LeafId, Row)>) {
 }
 
 fn centroids(store: &Store, rows: &[Row], sequence: u64, task: &Task) -> Result<Vec<Centroid>> {
-    let clusters = (rows.len() * (1 + store.params.spill)).div_ceil(target_size(&store.params)).max(1);
+    let clusters = clusters(rows.len(), &store.params);
     if rows.is_empty() {
         return Ok(vec![vec![0.0; store.padded()].into()]);
     }

@@ -52,15 +52,21 @@ fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: 
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(Split::default()) };
     let rows: Vec<Row> = leaf.rows().collect();
-    let mut groups = divide(store, &rows, ways, task)?;
+    // A spilled copy isn't here for being near, so it has no say in where the centroids are.
+    let mut owned: Vec<Row> = store.look(|state, _| rows.iter().copied().filter(|&row| state.directory.location(row)[0] == id).collect());
+    if owned.len() < ways {
+        owned.clone_from(&rows);
+    }
+    owned.sort_unstable();
+    let mut groups = divide(store, &rows, &owned, ways, task)?;
     if groups.len() < 2 && ways > 2 {
         // Of several pieces all but one may be thin; two can be evened out.
-        groups = divide(store, &rows, 2, task)?;
+        groups = divide(store, &rows, &owned, 2, task)?;
     }
     if groups.len() < 2 {
         return Ok(mark_alike(store, id, leaf, rows.len()));
     }
-    let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group)).collect();
+    let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group, &owned)).collect();
     meanwhile();
     let mut edit = store.edit();
     if !same_reference(Some(leaf), edit.next.leaf(id)) {
@@ -86,9 +92,15 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(store: &Store, rows: Vec<Row>) -> Self {
+    /// A leaf of `rows`, around the mean of those that are `owned` (ascending).
+    fn new(store: &Store, rows: Vec<Row>, owned: &[Row]) -> Self {
         let rotated = store.rotate_rows(&rows);
-        let reference: Centroid = mean(rotated.chunks_exact(store.padded()), store.padded()).into();
+        let padded = store.padded();
+        let own = rows.iter().zip(rotated.chunks_exact(padded)).filter(|(row, _)| owned.binary_search(row).is_ok()).map(|(_, point)| point);
+        let reference: Centroid = match own.clone().next() {
+            Some(_) => mean(own, padded).into(),
+            None => mean(rotated.chunks_exact(padded), padded).into(),
+        };
         let mut leaf = Leaf::new(reference);
         let postings = encode_all(store, &leaf, &rows, &rotated);
         leaf = leaf.append(store.pool(), (0..postings.len()).map(|i| postings.get(i)));
@@ -107,9 +119,9 @@ fn encode_all(store: &Store, leaf: &Leaf, rows: &[Row], rotated: &[f32]) -> Post
 }
 
 /// Clusters `rows`; returns the groups that have any.
-fn divide(store: &Store, rows: &[Row], ways: usize, task: &Task) -> Result<Vec<Vec<Row>>> {
-    let stride = rows.len().div_ceil(MOST_POINTS.max(ways * 32)).max(1);
-    let sample: Vec<Row> = rows.iter().copied().step_by(stride).collect();
+fn divide(store: &Store, rows: &[Row], owned: &[Row], ways: usize, task: &Task) -> Result<Vec<Vec<Row>>> {
+    let stride = owned.len().div_ceil(MOST_POINTS.max(ways * 32)).max(1);
+    let sample: Vec<Row> = owned.iter().copied().step_by(stride).collect();
     let load = |number: usize, out: &mut [f32]| store.rotate_row(sample[number], out);
     let points = Points { len: sample.len(), padded: store.padded(), load: &load };
     let settings = Settings {

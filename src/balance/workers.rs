@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::moves::move_rows;
-use super::plan::{ATTEMPTS, Action, action, wants_clustering};
+use super::plan::{ATTEMPTS, Action, Clustering, action, clustering, target_size};
 use super::{cluster, inner, refresh, split};
 use crate::cancel::Task;
 use crate::error::{Error, Result};
@@ -23,6 +23,8 @@ use crate::tree::store::Store;
 
 /// How often a waiting caller looks at its task.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Nobody writes: so long after the last write.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What balancing has done so far.
 #[derive(Debug, Default)]
@@ -56,38 +58,67 @@ struct Shared {
     changed: Condvar,
     counters: Counters,
     /// Cancelled when the index is closed.
-    task: Task,
+    task: Arc<Task>,
+    /// Rows looked at by jobs that are done.
+    finished: AtomicU64,
     pool: OnceLock<Option<rayon::ThreadPool>>,
     threads: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     waiting: VecDeque<LeafId>,
     known: HashSet<LeafId>,
     running: usize,
-    cluster_wanted: bool,
-    clustering: bool,
+    /// What the whole tree needs.
+    wanted: Clustering,
+    /// The clustering at work.
+    clustering: Option<Arc<Task>>,
+    /// When something was last written.
+    written: Instant,
+    /// Callers who wait for a balanced tree.
+    waiters: usize,
     stopped: bool,
     failure: Option<Error>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Job {
     Leaf(LeafId),
-    Cluster,
+    Cluster(Arc<Task>),
 }
 
 impl Queue {
-    fn next(&mut self) -> Option<Job> {
-        if self.clustering {
+    fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            known: HashSet::new(),
+            running: 0,
+            wanted: Clustering::Rest,
+            clustering: None,
+            written: Instant::now(),
+            waiters: 0,
+            stopped: false,
+            failure: None,
+        }
+    }
+
+    /// What to do next; `task` ends it.
+    fn next(&mut self, task: &Arc<Task>) -> Option<Job> {
+        if self.clustering.is_some() {
             // It replaces every leaf.
             return None;
         }
-        if self.cluster_wanted {
-            (self.cluster_wanted, self.clustering) = (false, true);
+        let may_cluster = match self.wanted {
+            Clustering::Rest => false,
+            Clustering::WhenQuiet => self.waiting.is_empty() && self.running == 0 && self.is_quiet(),
+            Clustering::Now => true,
+        };
+        if may_cluster {
+            let task = Arc::new(Task::child(task));
+            (self.wanted, self.clustering) = (Clustering::Rest, Some(task.clone()));
             self.running += 1;
-            return Some(Job::Cluster);
+            return Some(Job::Cluster(task));
         }
         let id = self.waiting.pop_front()?;
         self.known.remove(&id);
@@ -95,8 +126,12 @@ impl Queue {
         Some(Job::Leaf(id))
     }
 
+    fn is_quiet(&self) -> bool {
+        self.waiters > 0 || self.written.elapsed() >= QUIET
+    }
+
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running == 0 && !self.cluster_wanted
+        self.waiting.is_empty() && self.running == 0 && self.wanted == Clustering::Rest
     }
 }
 
@@ -105,10 +140,11 @@ impl Balancer {
     pub fn new(store: Arc<Store>, threads: usize, background: bool) -> Self {
         let shared = Shared {
             store,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue::new()),
             changed: Condvar::new(),
             counters: Counters::default(),
-            task: Task::new(),
+            task: Arc::default(),
+            finished: AtomicU64::new(0),
             pool: OnceLock::new(),
             threads,
         };
@@ -117,6 +153,7 @@ impl Balancer {
 
     /// Takes note of leaves that changed.
     pub fn note(&self, touched: &[LeafId]) -> Result<()> {
+        self.shared.queue.lock().written = Instant::now();
         if self.shared.note(touched) { self.start_threads() } else { Ok(()) }
     }
 
@@ -126,7 +163,7 @@ impl Balancer {
         for _ in 0..rows.div_ceil(64) {
             let job = {
                 let mut queue = self.shared.queue.lock();
-                if queue.waiting.len() < long || queue.cluster_wanted { None } else { queue.next() }
+                if queue.waiting.len() < long || queue.wanted == Clustering::Now { None } else { queue.next(&self.shared.task) }
             };
             let Some(job) = job else { break };
             self.shared.run(job);
@@ -134,31 +171,42 @@ impl Balancer {
         Ok(())
     }
 
-    /// Waits until nothing is left to do; without background threads, does it.
+    /// Waits until nothing is left to do; without background threads, does it. The task counts rows that are looked at.
     pub fn balance(&self, task: &Task) -> Result<()> {
+        self.shared.queue.lock().waiters += 1;
+        self.shared.changed.notify_all();
+        let done = self.wait(task);
+        self.shared.queue.lock().waiters -= 1;
+        done?;
+        self.shared.queue.lock().failure.take().map_or(Ok(()), Err)
+    }
+
+    fn wait(&self, task: &Task) -> Result<()> {
+        let before = self.shared.finished.load(Ordering::Relaxed);
         loop {
             task.check()?;
+            let (done, left) = self.shared.progress();
+            task.report(done - before, done - before + left);
             if self.count == 0 {
-                let job = self.shared.queue.lock().next();
+                let job = self.shared.queue.lock().next(&self.shared.task);
                 match job {
                     Some(job) => self.shared.run(job),
-                    None => break,
+                    None => return Ok(()),
                 }
             } else {
                 let mut queue = self.shared.queue.lock();
                 if queue.is_idle() || queue.stopped {
-                    break;
+                    return Ok(());
                 }
                 self.shared.changed.wait_for(&mut queue, PATIENCE);
             }
         }
-        self.shared.queue.lock().failure.take().map_or(Ok(()), Err)
     }
 
     /// Leaves in the queue or at work.
     pub fn backlog(&self) -> usize {
         let queue = self.shared.queue.lock();
-        queue.waiting.len() + queue.running + usize::from(queue.cluster_wanted)
+        queue.waiting.len() + queue.running + usize::from(queue.wanted == Clustering::Now)
     }
 
     /// What was done.
@@ -219,17 +267,17 @@ impl Shared {
             })
             .collect();
         let (clustered, added) = store.look(|state, _| (state.clustered_rows, state.added_since));
-        let cluster = wants_clustering(snapshot.rows, clustered, added, &store.params);
+        let wanted = clustering(snapshot.rows, clustered, added, &store.params);
         let mut queue = self.queue.lock();
-        if cluster && !queue.clustering {
-            queue.cluster_wanted = true;
+        if queue.clustering.is_none() {
+            queue.wanted = wanted;
         }
         for id in wanting {
             if queue.known.insert(id) {
                 queue.waiting.push_back(id);
             }
         }
-        let work = queue.cluster_wanted || !queue.waiting.is_empty();
+        let work = queue.wanted != Clustering::Rest || !queue.waiting.is_empty();
         if work {
             self.changed.notify_all();
         }
@@ -245,8 +293,9 @@ impl Shared {
                     if queue.stopped {
                         return;
                     }
-                    match queue.next() {
+                    match queue.next(&self.task) {
                         Some(job) => break job,
+                        None if queue.wanted == Clustering::WhenQuiet => drop(self.changed.wait_for(&mut queue, QUIET)),
                         None => self.changed.wait(&mut queue),
                     }
                 }
@@ -255,16 +304,31 @@ impl Shared {
         }
     }
 
+    /// Rows looked at so far, and those still to be looked at: an estimate, since a split may call for another.
+    fn progress(&self) -> (u64, u64) {
+        let params = &self.store.params;
+        let queue = self.queue.lock();
+        let (done, total) = queue.clustering.as_ref().map_or((0, 0), |task| task.progress());
+        let wanted = if queue.wanted == Clustering::Rest { 0 } else { cluster::visits(self.store.view().rows, params) };
+        let waiting = queue.waiting.len() * target_size(params);
+        (self.finished.load(Ordering::Relaxed) + done, total - done + (wanted + waiting) as u64)
+    }
+
     /// Does a job, and takes note of what it changed.
     fn run(&self, job: Job) {
         let start = Instant::now();
         // A panic in here is a defect; it must not leave callers of `balance` waiting for ever.
-        let done = catch_unwind(AssertUnwindSafe(|| self.act(job)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.act(&job)));
         self.counters.work.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let done = done.unwrap_or_else(|_| Err(Error::System("balancing stopped at a defect; please report it".into())));
-        if let Job::Cluster = job {
-            self.queue.lock().clustering = false;
-        }
+        let visits = match &job {
+            Job::Cluster(task) => {
+                self.queue.lock().clustering = None;
+                task.progress().1
+            }
+            Job::Leaf(_) => target_size(&self.store.params) as u64,
+        };
+        self.finished.fetch_add(visits, Ordering::Relaxed);
         // What it changed is noted before it counts as done, so that the queue is never idle in between. After a failure nothing is:
         // the next write tries again.
         match done {
@@ -276,15 +340,15 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn act(&self, job: Job) -> Result<Vec<LeafId>> {
+    fn act(&self, job: &Job) -> Result<Vec<LeafId>> {
         let (store, counters) = (&*self.store, &self.counters);
         let id = match job {
-            Job::Cluster => {
-                let touched = self.cluster()?;
+            Job::Cluster(task) => {
+                let touched = self.cluster(task)?;
                 counters.clusterings.fetch_add(1, Ordering::Relaxed);
                 return Ok(touched);
             }
-            Job::Leaf(id) => id,
+            Job::Leaf(id) => *id,
         };
         let snapshot = store.snapshot();
         let Some(leaf) = snapshot.leaf(id) else { return Ok(Vec::new()) };
@@ -315,14 +379,14 @@ impl Shared {
         }
     }
 
-    fn cluster(&self) -> Result<Vec<LeafId>> {
+    fn cluster(&self, task: &Task) -> Result<Vec<LeafId>> {
         let pool = self.pool.get_or_init(|| {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(self.threads).stack_size(STACK);
             builder.thread_name(|i| format!("sapwood-cluster-{i}")).start_handler(|_| lower_priority(BALANCING)).build().ok()
         });
         match pool {
-            Some(pool) => pool.install(|| cluster::cluster(&self.store, &self.task)),
-            None => cluster::cluster(&self.store, &self.task),
+            Some(pool) => pool.install(|| cluster::cluster(&self.store, task)),
+            None => cluster::cluster(&self.store, task),
         }
     }
 

@@ -50,10 +50,10 @@ fn a_tree_is_replaced_with_what_changed_meanwhile() {
         index.add(Rows::new("vectors", &values, 8).unwrap(), Some(&ids), &Task::new()).unwrap();
         index.remove(&(0..100).collect::<Vec<_>>()).unwrap();
     });
-    index.validate().unwrap();
+    index.validate(&Task::new()).unwrap();
     assert_eq!(index.ids().unwrap(), (100..430).collect::<Vec<_>>());
     index.balance(&Task::new()).unwrap();
-    index.validate().unwrap();
+    index.validate(&Task::new()).unwrap();
     assert_eq!(index.ids().unwrap(), (100..430).collect::<Vec<_>>());
 }
 
@@ -73,7 +73,7 @@ fn a_leaf_is_split_with_what_changed_meanwhile() {
         index.remove(&(0..20).collect::<Vec<_>>()).unwrap();
     });
     assert!(split.leaves.len() >= 2);
-    index.validate().unwrap();
+    index.validate(&Task::new()).unwrap();
     assert_eq!(index.ids().unwrap(), (20..65).collect::<Vec<_>>());
 }
 
@@ -91,7 +91,7 @@ fn a_row_that_is_to_be_moved_twice_is_moved_once() {
     let twice: Vec<Row> = leaf.rows().chain(leaf.rows()).collect();
     let moved = crate::balance::moves::move_rows(&core.store, twice, id, &Task::new()).unwrap();
     assert_eq!(moved.rows, leaf.len());
-    index.validate().unwrap();
+    index.validate(&Task::new()).unwrap();
     assert!(core.store.snapshot().leaf(id).is_none_or(|now| now.reference != leaf.reference), "the leaf was merged");
 }
 

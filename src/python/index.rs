@@ -29,6 +29,9 @@ const SHORT_SEARCH: usize = 16;
 /// As many multiplications as even a scan of everything does in a second.
 const SHORT_SCAN: usize = 1 << 33;
 
+/// Vectors that take a while to copy.
+const LONG: usize = 4096;
+
 /// A vector index in memory that stays good while it changes.
 ///
 /// A tree of centroids leads a vector to its leaf and, spilled, to a second one; leaves hold 1-bit codes, and the best candidates are
@@ -325,7 +328,8 @@ impl PyIndex {
     fn get<'py>(&self, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = ids.py();
         let ids = Ids::read("ids", ids)?;
-        let values = PyArray1::from_vec(py, quick(py, || self.core.get(&ids.values))?);
+        let values =
+            PyArray1::from_vec(py, Call::new(None, None)?.run(py, None, ids.values.len() > LONG, |task| self.core.get(&ids.values, task))?);
         if ids.scalar { Ok(values.into_any()) } else { Ok(values.reshape([ids.values.len(), self.core.dim()])?.into_any()) }
     }
 
@@ -341,11 +345,11 @@ impl PyIndex {
     /// Parameters
     /// ----------
     /// progress : callable or bool, optional
-    ///     Called as ``progress(done, total)``, counted in leaves, at most ten times a second; the total grows when a split makes more
+    ///     Called as ``progress(done, total)``, counted in rows looked at, at most ten times a second; the total grows when a split makes more
     ///     work. An exception from it ends the waiting. True shows a bar.
     #[pyo3(signature = (progress=None))]
     fn balance(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let call = Call::new(None, Progress::read(progress, "leaves")?)?;
+        let call = Call::new(None, Progress::read(progress, "rows")?)?;
         let total = call.run(py, None, true, |task| {
             self.core.balance(task)?;
             Ok(task.progress().1)
@@ -372,7 +376,7 @@ impl PyIndex {
 
     /// Check every invariant of the index; raises `sapwood.Error` naming the first broken one. For tests: it reads everything.
     fn validate(&self, py: Python<'_>) -> PyResult<()> {
-        quick(py, || self.core.validate())
+        Call::new(None, None)?.run(py, None, true, |task| self.core.validate(task))
     }
 
     /// Values a row.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::leaf::lanes;
 use super::snapshot::Snapshot;
 use super::store::{State, Store};
+use crate::cancel::Task;
 use crate::error::{Error, Result};
 use crate::ids::{DEAD, LeafId, Location, NONE};
 use crate::quantize::Factors;
@@ -15,7 +16,7 @@ use crate::vectors::Row;
 /// 2. each live row is exactly once in each leaf that its location names, which are distinct, and in no other;
 /// 3. each leaf and each node is reached from the root exactly once, over levels that fall by one;
 /// 4. each code is what encoding the stored vector again gives.
-pub fn check(store: &Store) -> Result<()> {
+pub fn check(store: &Store, task: &Task) -> Result<()> {
     let (snapshot, located, ids) = store.look(|state, snapshot| (snapshot.clone(), locations(state), state.directory.len()));
     if located.len() != ids || snapshot.rows != ids {
         return broken(format!("{ids} ids, but {} live rows and {} counted", located.len(), snapshot.rows));
@@ -23,7 +24,7 @@ pub fn check(store: &Store) -> Result<()> {
     check_ids(store, &located)?;
     check_postings(&snapshot, &located)?;
     check_topology(&snapshot)?;
-    check_codes(store, &snapshot)
+    check_codes(store, &snapshot, task)
 }
 
 fn broken<T>(what: String) -> Result<T> {
@@ -106,11 +107,12 @@ fn bits(factors: Factors) -> [u32; 3] {
     [factors.add, factors.rescale, factors.error].map(f32::to_bits)
 }
 
-fn check_codes(store: &Store, snapshot: &Snapshot) -> Result<()> {
+fn check_codes(store: &Store, snapshot: &Snapshot, task: &Task) -> Result<()> {
     let mut rotated = vec![0.0; store.padded()];
     let mut residual = vec![0.0; store.padded()];
     let (mut expected, mut found) = (vec![0; store.encoder.code_bytes()], vec![0; store.encoder.code_bytes()]);
     for (id, leaf) in snapshot.leaves.iter() {
+        task.check()?;
         for (block, live) in leaf.blocks() {
             for place in lanes(live) {
                 let row = block.items()[place];

@@ -57,12 +57,30 @@ def test_reports_are_monotone_seldom_and_complete(name):
 
 
 def test_balance_reports_to_its_end():
-    index = sw.Index(16)
-    index.add(clustered(100, 16))
+    index = sw.Index(64)
+    index.add(ROWS)
     reports = []
     index.balance(progress=lambda done, total: reports.append((done, total)))
-    assert reports == sorted(reports)
-    assert not reports or reports[-1][0] == reports[-1][1]
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert all(0 <= done <= total for done, total in reports)
+    assert len(reports) > 1 and reports[-1][0] == reports[-1][1] > len(ROWS)
+    reports.clear()
+    index.balance(progress=lambda done, total: reports.append((done, total)))
+    assert not reports, "nothing was left to do"
+
+
+def test_evaluate_reports_each_setting(index):
+    rows = clustered(100, 8)
+    index.add(rows)
+    truth = sw.exact_search(rows, rows[:5], 3).ids
+    reports = []
+    settings = [{}, {"beam": 1}]
+    sw.evaluate(index, rows[:5], truth, k=3, settings=settings, seconds=0.01, progress=lambda *report: reports.append(report))
+    assert reports == [(1, 2), (2, 2)]
+    with pytest.raises(ZeroDivisionError):
+        sw.evaluate(index, rows[:5], truth, k=3, settings=settings, seconds=0.01, progress=lambda done, total: 1 // 0)
+    with pytest.raises(TypeError, match="progress: expected a callable"):
+        sw.evaluate(index, rows[:5], truth, k=3, seconds=0.01, progress=3)
 
 
 def test_short_calls_report_their_end(index):
