@@ -50,6 +50,46 @@ pub enum Error {
         /// What for.
         purpose: &'static str,
     },
+    /// The system refused something to do with a file. `OSError` in Python, with errno and path.
+    #[error("{path}: {message}")]
+    Io {
+        /// The file or directory.
+        path: String,
+        /// The system's number of the error, if it has one.
+        errno: Option<i32>,
+        /// What kind it is.
+        kind: std::io::ErrorKind,
+        /// What the system says.
+        message: String,
+    },
+    /// Bytes of a checkpoint are not what was written. `sapwood.CorruptCheckpoint` in Python.
+    #[error("{file}: {what}; this checkpoint can't be used: open an older one (version=) or restore the file")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A checkpoint was written by a newer version of the library. `sapwood.FormatError` in Python.
+    #[error("{file}: written in format {found} by Sapwood {writer}, this version reads formats up to {known}; upgrade sapwood")]
+    Format {
+        /// The file.
+        file: String,
+        /// Its format.
+        found: u64,
+        /// The version of the library that wrote it.
+        writer: String,
+        /// The newest format that this version reads.
+        known: u64,
+    },
+    /// Somebody else writes to the directory. `sapwood.LockedError` in Python.
+    #[error("{path}: already open for writing by {holder}; close that writer first, or read with sapwood.Reader")]
+    Locked {
+        /// The directory.
+        path: String,
+        /// Who holds it.
+        holder: String,
+    },
     /// `SAPWOOD_ISA` names a set that is unknown or that this processor lacks. `sapwood.Error` in Python.
     #[error("SAPWOOD_ISA={given}: expected one of {available} on this processor; unset it to choose the fastest")]
     Isa {
@@ -67,6 +107,16 @@ impl Error {
     /// An argument outside its contract.
     pub fn invalid(argument: &'static str, expected: impl Into<String>, given: impl Into<String>) -> Self {
         Self::Invalid { argument, expected: expected.into(), given: given.into() }
+    }
+
+    /// A refusal of the system.
+    pub fn io(path: impl Into<String>, error: &std::io::Error) -> Self {
+        Self::Io { path: path.into(), errno: error.raw_os_error(), kind: error.kind(), message: error.to_string() }
+    }
+
+    /// Bytes that are not what was written.
+    pub fn corrupt(file: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Corrupt { file: file.into(), what: what.into() }
     }
 
     /// `SAPWOOD_ISA` can't be honoured.

@@ -6,6 +6,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::vectors::{Row, Words};
@@ -22,11 +23,17 @@ pub type Location = [LeafId; 2];
 /// The location of a dead row.
 pub const DEAD: Location = [NONE; 2];
 
+/// Rows of a page of locations.
+pub const PAGE: usize = 1024;
+
+/// Locations of consecutive rows. Pages are shared with whoever keeps a former state: a change copies the page then.
+pub type LocationPage = [Location; PAGE];
+
 /// Ids to rows and rows to locations. Row to id is in [`Words`], which searches read without a lock.
 #[derive(Debug)]
 pub struct Directory {
     rows: HashTable<Row>,
-    locations: Vec<Location>,
+    locations: Vec<Arc<LocationPage>>,
     hasher: FixedState,
     next_id: u64,
 }
@@ -75,21 +82,37 @@ impl Directory {
 
     /// Where a row is.
     pub fn location(&self, row: Row) -> Location {
-        self.locations.get(row as usize).copied().unwrap_or(DEAD)
+        self.locations.get(row as usize / PAGE).map_or(DEAD, |page| page[row as usize % PAGE])
     }
 
     /// Says where a row is; [`DEAD`] for one that died.
     pub fn set_location(&mut self, row: Row, location: Location) {
         let place = row as usize;
-        if place >= self.locations.len() {
-            self.locations.resize(place + 1, DEAD);
+        while place / PAGE >= self.locations.len() {
+            self.locations.push(Arc::new([DEAD; PAGE]));
         }
-        self.locations[place] = location;
+        Arc::make_mut(&mut self.locations[place / PAGE])[place % PAGE] = location;
+    }
+
+    /// All locations as they are now, to be kept: pages that don't change later are shared.
+    pub fn locations(&self) -> Vec<Arc<LocationPage>> {
+        self.locations.clone()
+    }
+
+    /// The next id that [`Directory::fresh_ids`] gives out.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Sets the next id that is given out.
+    pub fn set_next_id(&mut self, next: u64) {
+        self.next_id = next;
     }
 
     /// All live rows, ascending.
     pub fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
-        self.locations.iter().enumerate().filter(|(_, location)| **location != DEAD).map(|(row, _)| row as Row)
+        let every = self.locations.iter().flat_map(|page| page.iter()).enumerate();
+        every.filter(|(_, location)| **location != DEAD).map(|(row, _)| row as Row)
     }
 
     /// The first of `count` ids that were never given out and are not in use.
@@ -102,7 +125,7 @@ impl Directory {
 
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
-        self.rows.allocation_size() + self.locations.capacity() * size_of::<Location>()
+        self.rows.allocation_size() + self.locations.len() * size_of::<LocationPage>()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The index in memory: the handle that people hold, a thin composition of the tree, its balancer and a pool of threads.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use rayon::prelude::*;
 
 use crate::balance::workers::{Balancer, STACK, lower_priority};
 use crate::cancel::Task;
+use crate::checkpoint::{Held, Home};
 use crate::dataset::Rows;
 use crate::dataset::rows::refused;
 use crate::error::{Error, Result};
@@ -20,10 +21,12 @@ use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
 use crate::vectors::{Lease, Row};
 
+mod durable;
 mod statistics;
 #[cfg(test)]
 mod tests;
 
+pub use durable::Wanted;
 pub use statistics::Stats;
 
 /// A vector index that stays good while it changes. All methods take `&self` and may be called from many threads at once.
@@ -41,6 +44,12 @@ struct Core {
     balancer: Balancer,
     readers: Pool,
     writers: Pool,
+    /// The directory that it is bound to.
+    home: Option<Home>,
+    /// The checkpoint that a reader reads.
+    held: Option<Held>,
+    /// Whether what a checkpoint left to be balanced was noted.
+    noted: Once,
 }
 
 /// Threads, made at the first need.
@@ -87,9 +96,15 @@ impl Index {
         }
         params.validate()?;
         let store = Arc::new(Store::new(Kernels::get()?, dim, metric, params.clone()));
+        Ok(Self::of(store, None, None))
+    }
+
+    fn of(store: Arc<Store>, home: Option<Home>, held: Option<Held>) -> Self {
+        let (dim, metric, params) = (store.vectors.dim(), store.metric, store.params.clone());
         let balancer = Balancer::new(store.clone(), params.thread_count(), params.background);
-        let core = ArcSwapOption::from_pointee(Core { store, balancer, readers: OnceLock::new(), writers: OnceLock::new() });
-        Ok(Self { dim, metric, params, core })
+        let (readers, writers, noted) = (OnceLock::new(), OnceLock::new(), Once::new());
+        let core = Core { store, balancer, readers, writers, home, held, noted };
+        Self { dim, metric, params, core: ArcSwapOption::from_pointee(core) }
     }
 
     fn core(&self) -> Result<Arc<Core>> {
@@ -98,9 +113,29 @@ impl Index {
         if owner == child { Ok(core) } else { Err(Error::Forked { owner, child }) }
     }
 
+    /// The core with ids and locations at hand.
+    fn loaded(&self) -> Result<Arc<Core>> {
+        let core = self.core()?;
+        core.store.load_directory()?;
+        Ok(core)
+    }
+
+    /// The core for a change.
+    fn writable(&self) -> Result<Arc<Core>> {
+        let core = self.loaded()?;
+        if core.held.is_some() {
+            return Err(Error::System("this handle reads a checkpoint; open a Writer to change it".into()));
+        }
+        let mut noted = Ok(());
+        if core.home.is_some() {
+            core.noted.call_once(|| noted = core.note_all());
+        }
+        noted.map(|()| core)
+    }
+
     /// Takes room for a batch; nothing is visible until [`Batch::commit`]. Dropping the batch gives the room back.
     pub fn stage(&self, rows: usize) -> Result<Batch> {
-        let core = self.core()?;
+        let core = self.writable()?;
         let lease = core.store.vectors.lease(rows)?;
         Ok(Batch { core, lease })
     }
@@ -114,7 +149,7 @@ impl Index {
 
     /// Removes ids; returns how many were live. A search that begins afterwards doesn't see them.
     pub fn remove(&self, ids: &[i64]) -> Result<u64> {
-        let core = self.core()?;
+        let core = self.writable()?;
         let mut edit = core.store.edit();
         let removed = ids.iter().filter(|&&id| edit.forget(id)).count();
         if removed > 0 {
@@ -134,7 +169,7 @@ impl Index {
         let mut result =
             SearchResult { ids: filled(queries.len(), k, -1)?, distances: filled(queries.len(), k, f32::INFINITY)?, ..Default::default() };
         task.set_total(queries.len() as u64);
-        let plan = core.plan(k, options);
+        let plan = core.plan(k, options)?;
         let cost = core.run(queries, k, &plan, options.threads, &mut result, task)?;
         (result.scanned, result.reranked, result.leaves) = (cost.scanned, cost.reranked, cost.leaves);
         Ok(result)
@@ -142,7 +177,7 @@ impl Index {
 
     /// The stored vectors of `ids`, one after the other; under cosine they have unit length.
     pub fn get(&self, ids: &[i64], task: &Task) -> Result<Vec<f32>> {
-        let core = self.core()?;
+        let core = self.loaded()?;
         let store = &core.store;
         // The snapshot keeps the rows from being used again while they are copied.
         let (rows, _pin) = store.look(|state, snapshot| {
@@ -150,18 +185,19 @@ impl Index {
             (ids.iter().map(row).collect::<Result<Vec<Row>>>(), snapshot.clone())
         });
         let mut values = filled(ids.len(), self.dim, 0.0f32)?;
+        let mut room = Vec::new();
         for (i, (row, out)) in rows?.into_iter().zip(values.chunks_exact_mut(self.dim)).enumerate() {
             if i % COPIED == 0 {
                 task.check()?;
             }
-            out.copy_from_slice(store.vectors.get(row));
+            out.copy_from_slice(store.vectors.get(row, &mut room)?);
         }
         Ok(values)
     }
 
     /// Whether `id` is live.
     pub fn contains(&self, id: i64) -> Result<bool> {
-        let core = self.core()?;
+        let core = self.loaded()?;
         Ok(core.store.look(|state, _| state.directory.row(&core.store.ids, id).is_some()))
     }
 
@@ -177,7 +213,7 @@ impl Index {
 
     /// All live ids, ascending.
     pub fn ids(&self) -> Result<Vec<i64>> {
-        let core = self.core()?;
+        let core = self.loaded()?;
         let store = &core.store;
         let mut ids: Vec<i64> = store.look(|state, _| state.directory.live_rows().map(|row| store.ids.get(row) as i64).collect());
         ids.sort_unstable();
@@ -186,7 +222,7 @@ impl Index {
 
     /// Waits until nothing is left to split, merge or cluster.
     pub fn balance(&self, task: &Task) -> Result<()> {
-        self.core()?.balancer.balance(task)
+        self.writable()?.balancer.balance(task)
     }
 
     /// Sizes, counters, bytes.
@@ -197,7 +233,7 @@ impl Index {
 
     /// Proves the invariants of the index; see [`check`].
     pub fn validate(&self, task: &Task) -> Result<()> {
-        check(&self.core()?.store, task)
+        check(&self.loaded()?.store, task)
     }
 
     /// Frees everything; later calls fail with [`Error::Closed`]. Closing twice is fine.
@@ -257,18 +293,25 @@ enum Plan<'a> {
 }
 
 impl Core {
-    fn plan<'a>(&self, k: usize, options: &'a SearchOptions) -> Plan<'a> {
+    /// Leaves that were out of their bounds when a checkpoint was made.
+    fn note_all(&self) -> Result<()> {
+        let every: Vec<u32> = self.store.view().leaves.iter().map(|(id, _)| id).collect();
+        self.balancer.note(&every)
+    }
+
+    fn plan<'a>(&self, k: usize, options: &'a SearchOptions) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
         let mut beam = options.beam();
         let Some(filter) = filter else {
-            return Plan::Tree(self.store.snapshot(), Request { k, beam, rerank: options.rerank, filter: None });
+            return Ok(Plan::Tree(self.store.snapshot(), Request { k, beam, rerank: options.rerank, filter: None }));
         };
         let store = &self.store;
         if filter.is_allow() && filter.ids().len() <= DIRECT {
+            store.load_directory()?;
             let (rows, pin) = store.look(|state, snapshot| {
                 (filter.ids().iter().filter_map(|&id| state.directory.row(&store.ids, id)).collect(), snapshot.clone())
             });
-            return Plan::Direct { rows, _pin: pin };
+            return Ok(Plan::Direct { rows, _pin: pin });
         }
         // Of each leaf only a share may be returned, so as many more leaves are scanned.
         let snapshot = store.snapshot();
@@ -277,7 +320,7 @@ impl Core {
         let share = if filter.is_allow() { listed } else { 1.0 - listed }.clamp(1.0 / rows, 1.0);
         let widen = |leaves: usize| ((leaves as f64 / share) as usize).clamp(leaves, leaves.max(snapshot.leaves.len()));
         (beam.least, beam.most) = (widen(beam.least), widen(beam.most));
-        Plan::Tree(snapshot.clone(), Request { k, beam, rerank: options.rerank, filter: Some(filter) })
+        Ok(Plan::Tree(snapshot.clone(), Request { k, beam, rerank: options.rerank, filter: Some(filter) }))
     }
 
     fn run(
@@ -315,8 +358,8 @@ impl Core {
         for (i, (ids, distances)) in ids.chunks_exact_mut(k).zip(distances.chunks_exact_mut(k)).enumerate() {
             task.check()?;
             total += match plan {
-                Plan::Tree(snapshot, request) => searcher.search(snapshot, queries.row(i), request, ids, distances),
-                Plan::Direct { rows, .. } => searcher.search_rows(rows, queries.row(i), k, ids, distances),
+                Plan::Tree(snapshot, request) => searcher.search(snapshot, queries.row(i), request, ids, distances)?,
+                Plan::Direct { rows, .. } => searcher.search_rows(rows, queries.row(i), k, ids, distances)?,
             };
             task.advance(1);
         }

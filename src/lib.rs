@@ -12,6 +12,7 @@
 //! | [`filter`] | ids that may, or may not, be returned |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
+//! | [`storage`] | files of a checkpoint directory, and a bounded cache of what was read |
 //! | [`scratch`] | large buffers for a while |
 //! | [`vectors`] | the store of full vectors, by row |
 //! | [`ids`] | external ids and rows: the one authority on what is live |
@@ -19,11 +20,13 @@
 //! | [`tree`] | blocks, leaves, nodes, snapshots, navigation, publishing |
 //! | [`search`] | candidates by bounds, exact distances, the k nearest |
 //! | [`balance`] | clustering, splits, merges, reassignment, in background threads |
+//! | [`checkpoint`] | files of a durable index: commit, open, collect |
 //! | [`index`] | the handle that people hold |
 //! | `python` | the Python bindings (feature `python`): a gate and a converter |
 
 pub mod balance;
 pub mod cancel;
+pub mod checkpoint;
 pub mod dataset;
 pub mod error;
 pub mod filter;
@@ -37,6 +40,7 @@ mod python;
 pub mod quantize;
 pub mod scratch;
 pub mod search;
+pub mod storage;
 pub mod tree;
 pub mod vectors;
 

@@ -29,7 +29,7 @@ const FIRST: usize = 1024;
 const SLABS: usize = 22;
 
 /// Slab and place within it.
-fn locate(row: Row) -> (usize, usize) {
+pub fn locate(row: Row) -> (usize, usize) {
     let shifted = row as usize + FIRST;
     let slab = (shifted.ilog2() - FIRST.ilog2()) as usize;
     (slab, shifted - (FIRST << slab))
@@ -70,18 +70,61 @@ pub struct Vectors {
     dim: usize,
     slabs: [OnceLock<MmapRaw>; SLABS],
     numbers: Mutex<Numbers>,
+    shelf: Option<Shelf>,
 }
 
 #[derive(Debug, Default)]
 struct Numbers {
     next: Row,
     free: Vec<Row>,
+    /// Rows that a checkpoint lists: they aren't used again before [`Vectors::forget`] says so. One bit a row.
+    kept: Vec<u64>,
+    /// Rows of `kept` that were released.
+    retired: Vec<Row>,
+}
+
+/// Vectors that are on disk.
+pub trait VectorSource: std::fmt::Debug + Send + Sync {
+    /// Reads the vector of `row`.
+    fn read(&self, row: Row, out: &mut [f32]) -> Result<()>;
+    /// Begins to read the vectors of `rows`, which are about to be asked for.
+    fn expect(&self, rows: &[Row]) -> Result<()>;
+}
+
+/// Rows below `rows` are on disk, but for those that were written since.
+#[derive(Debug)]
+struct Shelf {
+    source: Arc<dyn VectorSource>,
+    rows: Row,
+    /// Rows that are in memory all the same, one bit a row.
+    resident: Vec<AtomicU64>,
+}
+
+impl Shelf {
+    fn holds(&self, row: Row) -> bool {
+        row < self.rows && self.resident[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 0
+    }
+
+    fn set_resident(&self, row: Row) {
+        if row < self.rows {
+            self.resident[row as usize / 64].fetch_or(1 << (row % 64), Ordering::Relaxed);
+        }
+    }
 }
 
 impl Vectors {
     /// An empty store.
     pub fn new(dim: usize) -> Self {
-        Self { dim, slabs: Default::default(), numbers: Mutex::default() }
+        Self { dim, slabs: Default::default(), numbers: Mutex::default(), shelf: None }
+    }
+
+    /// A store whose first `rows` rows are on disk, all of them kept.
+    pub fn on_shelf(dim: usize, rows: Row, source: Arc<dyn VectorSource>) -> Self {
+        let words = (rows as usize).div_ceil(64);
+        let shelf = Shelf { source, rows, resident: (0..words).map(|_| AtomicU64::new(0)).collect() };
+        let full = |word: usize| u64::MAX >> (64 - (rows as usize - word * 64).min(64));
+        let numbers = Numbers { next: rows, kept: (0..words).map(full).collect(), ..Numbers::default() };
+        Self { dim, slabs: Default::default(), numbers: Mutex::new(numbers), shelf: Some(shelf) }
     }
 
     /// Values a row.
@@ -89,9 +132,13 @@ impl Vectors {
         self.dim
     }
 
-    /// Bytes of the rows that were ever in use.
+    /// Bytes in memory of the rows that were ever in use.
     pub fn bytes(&self) -> usize {
-        self.numbers.lock().next as usize * self.dim * size_of::<f32>()
+        let on_disk = self.shelf.as_ref().map_or(0, |shelf| {
+            let resident: u32 = shelf.resident.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+            (shelf.rows - resident) as usize
+        });
+        (self.numbers.lock().next as usize - on_disk) * self.dim * size_of::<f32>()
     }
 
     /// Takes `count` rows for writing.
@@ -104,7 +151,7 @@ impl Vectors {
         if end >= Row::MAX as usize {
             return Err(Error::invalid("vectors", format!("at most {} rows in an index", Row::MAX - 1), end.to_string()));
         }
-        if fresh > 0 {
+        if end > 0 {
             let last = locate((end - 1) as Row).0;
             self.map_slabs(last)?;
         }
@@ -123,7 +170,9 @@ impl Vectors {
                 let map = MmapMut::map_anon(bytes).map_err(|_| Error::OutOfMemory { bytes, purpose: "the store of vectors" })?;
                 // Reads are scattered: with large pages they miss the translation cache far less. A refusal costs only speed.
                 #[cfg(target_os = "linux")]
-                let _ = map.advise(memmap2::Advice::HugePage);
+                if self.shelf.is_none() {
+                    let _ = map.advise(memmap2::Advice::HugePage);
+                }
                 let _ = self.slabs[slab].set(MmapRaw::from(map));
             }
         }
@@ -137,8 +186,19 @@ impl Vectors {
         Some(unsafe { map.as_mut_ptr().cast::<f32>().add(place * self.dim) })
     }
 
-    /// The vector of a row that a snapshot lists.
-    pub fn get(&self, row: Row) -> &[f32] {
+    /// The vector of a row that a snapshot lists; read into `room` if it is on disk.
+    pub fn get<'a>(&'a self, row: Row, room: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+        match &self.shelf {
+            Some(shelf) if shelf.holds(row) => {
+                room.resize(self.dim, 0.0);
+                shelf.source.read(row, room)?;
+                Ok(room)
+            }
+            _ => Ok(self.resident(row)),
+        }
+    }
+
+    fn resident(&self, row: Row) -> &[f32] {
         match self.pointer(row) {
             // SAFETY: the slot holds `dim` values, zeroed or written; nobody writes it while a snapshot lists the row (rule of use).
             Some(slot) => unsafe { std::slice::from_raw_parts(slot, self.dim) },
@@ -146,9 +206,92 @@ impl Vectors {
         }
     }
 
+    /// Reads rows that are on disk into memory, to stay there. Nobody may read or write the store meanwhile.
+    pub fn load(self: &Arc<Self>, rows: &[Row]) -> Result<()> {
+        let Some(shelf) = &self.shelf else { return Ok(()) };
+        if let Some(&last) = rows.last() {
+            self.map_slabs(locate(last).0)?;
+        }
+        for &row in rows.iter().filter(|&&row| shelf.holds(row)) {
+            if let Some(slot) = self.pointer(row) {
+                // SAFETY: nobody else has a reference to the slot: the row is on disk, and nobody uses the store (rule of use).
+                shelf.source.read(row, unsafe { std::slice::from_raw_parts_mut(slot, self.dim) })?;
+                shelf.set_resident(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to fetch the vector of `row` into the processor's cache.
+    pub fn prefetch(&self, row: Row) {
+        if !self.shelf.as_ref().is_some_and(|shelf| shelf.holds(row)) {
+            prefetch(self.resident(row));
+        }
+    }
+
+    /// Begins to read the vectors of `rows`, which are about to be asked for, where they are on disk.
+    pub fn expect(&self, rows: impl Iterator<Item = Row>) -> Result<()> {
+        let Some(shelf) = &self.shelf else { return Ok(()) };
+        let mut rows: Vec<Row> = rows.filter(|&row| shelf.holds(row)).collect();
+        rows.sort_unstable();
+        shelf.source.expect(&rows)
+    }
+
     /// Gives rows back whose last snapshot is gone.
     pub fn release(&self, rows: impl IntoIterator<Item = Row>) {
-        self.numbers.lock().free.extend(rows);
+        let mut numbers = self.numbers.lock();
+        for row in rows {
+            let kept = numbers.kept.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1);
+            if kept { numbers.retired.push(row) } else { numbers.free.push(row) }
+        }
+    }
+
+    /// One more than the largest row number that was ever leased.
+    pub fn end(&self) -> Row {
+        self.numbers.lock().next
+    }
+
+    /// Says that a checkpoint lists these rows.
+    pub fn keep(&self, rows: &[Row]) {
+        let mut numbers = self.numbers.lock();
+        for &row in rows {
+            let place = row as usize / 64;
+            if place >= numbers.kept.len() {
+                numbers.kept.resize(place + 1, 0);
+            }
+            numbers.kept[place] |= 1 << (row % 64);
+        }
+    }
+
+    /// Whether a checkpoint lists `row`.
+    pub fn is_kept(&self, row: Row) -> bool {
+        self.numbers.lock().kept.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    /// Says that these kept rows aren't listed by the newest checkpoint: they count as released.
+    pub fn retire(&self, rows: &[Row]) {
+        self.numbers.lock().retired.extend(rows);
+    }
+
+    /// Says that no checkpoint matters any more: rows are used again as soon as they are released, and `free` ones at once.
+    pub fn forget_all(&self, free: &[Row]) {
+        let mut numbers = self.numbers.lock();
+        numbers.kept.clear();
+        numbers.free.extend(free);
+    }
+
+    /// Kept rows that were released since the last call.
+    pub fn take_retired(&self) -> Vec<Row> {
+        std::mem::take(&mut self.numbers.lock().retired)
+    }
+
+    /// Says that no checkpoint lists these released rows any more: they may be used again.
+    pub fn forget(&self, rows: &[Row]) {
+        let mut numbers = self.numbers.lock();
+        for &row in rows {
+            numbers.kept[row as usize / 64] &= !(1 << (row % 64));
+        }
+        numbers.free.extend(rows);
     }
 }
 
@@ -172,6 +315,9 @@ impl Lease {
         let rows = &self.rows[start..start + values.len()];
         let one = |(i, &row): (usize, &Row)| {
             let slot = vectors.pointer(row)?;
+            if let Some(shelf) = &vectors.shelf {
+                shelf.set_resident(row);
+            }
             // SAFETY: the lease owns the row alone and names it once, so this is the only reference to its slot of `dim` values.
             let slot = unsafe { std::slice::from_raw_parts_mut(slot, vectors.dim) };
             slot.copy_from_slice(values.row(i));

@@ -61,7 +61,7 @@ pub fn cluster(store: &Store, task: &Task) -> Result<Vec<LeafId>> {
         plan.take(store, late, task)?;
     }
     task.check()?;
-    Ok(plan.publish(store))
+    plan.publish(store)
 }
 
 /// [`cluster`] with `meanwhile` done between the planning and the publishing.
@@ -69,7 +69,7 @@ pub fn cluster(store: &Store, task: &Task) -> Result<Vec<LeafId>> {
 pub(crate) fn staged(store: &Store, meanwhile: impl FnOnce()) {
     if let Ok(plan) = Plan::new(store, &Task::new()) {
         meanwhile();
-        plan.publish(store);
+        let _ = plan.publish(store);
     }
 }
 
@@ -127,11 +127,11 @@ impl Plan {
         self.locations.extend(&routed.locations);
     }
 
-    fn publish(mut self, store: &Store) -> Vec<LeafId> {
+    fn publish(mut self, store: &Store) -> Result<Vec<LeafId>> {
         let mut edit = store.edit();
         let late = self.late(edit.state().directory.live_rows());
         let snapshot = Arc::new(self.topology.snapshot.clone());
-        let routed = Routed::alone(store, snapshot, late);
+        let routed = Routed::alone(store, snapshot, late)?;
         self.note(&routed);
         let dead = self.dead(&edit);
         edit.replace_topology(self.topology);
@@ -146,7 +146,7 @@ impl Plan {
         // Rows that came later are in the tree, but had no say in where its centroids are.
         state.clustered_rows = self.clustered;
         state.added_since = self.rows.len() - self.clustered;
-        edit.publish()
+        Ok(edit.publish())
     }
 
     /// Postings of rows that died since they were taken.

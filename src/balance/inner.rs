@@ -39,7 +39,10 @@ pub fn tend(store: &Store, id: NodeId, task: &Task) -> Result<()> {
 fn split(store: &Store, id: NodeId, inner: &Arc<Inner>, task: &Task) -> Result<NodeId> {
     let padded = store.padded();
     let children: Vec<Child> = inner.children().collect();
-    let load = |number: usize, out: &mut [f32]| out.copy_from_slice(&children[number].centroid);
+    let load = |number: usize, out: &mut [f32]| {
+        out.copy_from_slice(&children[number].centroid);
+        Ok(())
+    };
     let points = Points { len: children.len(), padded, load: &load };
     let settings =
         Settings { clusters: 2, rounds: ROUNDS, branching: usize::MAX, order: Order::Distance, seed: store.params.seed ^ u64::from(id) };

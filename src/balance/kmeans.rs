@@ -28,7 +28,7 @@ pub struct Points<'a> {
     /// Values of each.
     pub padded: usize,
     /// Writes one.
-    pub load: &'a (dyn Fn(usize, &mut [f32]) + Sync),
+    pub load: &'a (dyn Fn(usize, &mut [f32]) -> Result<()> + Sync),
 }
 
 /// How to cluster.
@@ -58,7 +58,7 @@ pub fn kmeans(coder: &ChildCoder, points: Points<'_>, settings: Settings, task: 
     let mut random = Pcg64Mcg::seed_from_u64(settings.seed);
     let clusters = settings.clusters.min(points.len);
     let mut centroids =
-        if clusters <= EXACT { seed_far(coder, points, clusters, &mut random) } else { seed_any(points, clusters, &mut random) };
+        if clusters <= EXACT { seed_far(coder, points, clusters, &mut random)? } else { seed_any(points, clusters, &mut random)? };
     lloyd(coder, points, &mut centroids, settings, task)?;
     Ok(centroids)
 }
@@ -69,29 +69,29 @@ pub fn lloyd(coder: &ChildCoder, points: Points<'_>, centroids: &mut Vec<Centroi
     for _ in 0..settings.rounds {
         let nearest = Nearest::new(coder, centroids, points.padded, settings, task)?;
         let sums = sum_by_label(coder, points, &nearest, task)?;
-        *centroids = sums.means(points, &mut random);
+        *centroids = sums.means(points, &mut random)?;
     }
     Ok(())
 }
 
-fn load(points: Points<'_>, number: usize) -> Vec<f32> {
+fn load(points: Points<'_>, number: usize) -> Result<Vec<f32>> {
     let mut point = vec![0.0; points.padded];
-    (points.load)(number, &mut point);
-    point
+    (points.load)(number, &mut point)?;
+    Ok(point)
 }
 
-fn seed_any(points: Points<'_>, clusters: usize, random: &mut Pcg64Mcg) -> Vec<Centroid> {
-    index::sample(random, points.len, clusters).iter().map(|number| load(points, number).into()).collect()
+fn seed_any(points: Points<'_>, clusters: usize, random: &mut Pcg64Mcg) -> Result<Vec<Centroid>> {
+    index::sample(random, points.len, clusters).iter().map(|number| Ok(load(points, number)?.into())).collect()
 }
 
 /// k-means++ (Arthur and Vassilvitskii 2007) over a sample: each further seed is drawn in proportion to its squared distance from the
 /// nearest one.
-fn seed_far(coder: &ChildCoder, points: Points<'_>, clusters: usize, random: &mut Pcg64Mcg) -> Vec<Centroid> {
+fn seed_far(coder: &ChildCoder, points: Points<'_>, clusters: usize, random: &mut Pcg64Mcg) -> Result<Vec<Centroid>> {
     if clusters == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let sample = index::sample(random, points.len, points.len.min(SEED_POINTS));
-    let sample: Vec<Vec<f32>> = sample.iter().map(|number| load(points, number)).collect();
+    let sample: Vec<Vec<f32>> = sample.iter().map(|number| load(points, number)).collect::<Result<_>>()?;
     let mut seeds: Vec<Centroid> = vec![sample[0].clone().into()];
     let mut distances = vec![f32::INFINITY; sample.len()];
     while seeds.len() < clusters {
@@ -107,7 +107,7 @@ fn seed_far(coder: &ChildCoder, points: Points<'_>, clusters: usize, random: &mu
         });
         seeds.push(sample[drawn.unwrap_or(0)].clone().into());
     }
-    seeds
+    Ok(seeds)
 }
 
 /// Finds the nearest of some centroids.
@@ -173,7 +173,10 @@ pub fn grow(coder: &ChildCoder, centroids: &[Centroid], padded: usize, branching
     if centroids.len() <= branching {
         return Ok(Topology::of_centroids(coder, centroids, padded));
     }
-    let load = |number: usize, out: &mut [f32]| out.copy_from_slice(&centroids[number]);
+    let load = |number: usize, out: &mut [f32]| {
+        out.copy_from_slice(&centroids[number]);
+        Ok(())
+    };
     let points = Points { len: centroids.len(), padded, load: &load };
     // Half full, so that splits have room. A root takes as many as there are: it is split later where that is too wide.
     let groups = centroids.len().div_ceil(branching.div_ceil(2));
@@ -218,7 +221,7 @@ fn sum_part(coder: &ChildCoder, points: Points<'_>, range: std::ops::Range<usize
             task.check()?;
             task.advance(STRIDE as u64);
         }
-        (points.load)(number, &mut point);
+        (points.load)(number, &mut point)?;
         let label = nearest.find(coder, &point, &mut target, &mut distances);
         sums.counts[label] += 1;
         let sum = &mut sums.values.values_mut()[label * padded..(label + 1) * padded];
@@ -229,13 +232,13 @@ fn sum_part(coder: &ChildCoder, points: Points<'_>, range: std::ops::Range<usize
 
 impl Sums {
     /// The means; a cluster without points starts again at a random one.
-    fn means(&self, points: Points<'_>, random: &mut Pcg64Mcg) -> Vec<Centroid> {
-        let mean = |(sum, &count): (&[f32], &u32)| -> Centroid {
+    fn means(&self, points: Points<'_>, random: &mut Pcg64Mcg) -> Result<Vec<Centroid>> {
+        let mean = |(sum, &count): (&[f32], &u32)| -> Result<Centroid> {
             if count == 0 {
-                return load(points, random.random_range(0..points.len)).into();
+                return Ok(load(points, random.random_range(0..points.len))?.into());
             }
             let scale = 1.0 / count as f32;
-            sum.iter().map(|x| x * scale).collect()
+            Ok(sum.iter().map(|x| x * scale).collect())
         };
         self.values.values().chunks_exact(points.padded).zip(&self.counts).map(mean).collect()
     }

@@ -122,11 +122,15 @@ fn count_attempt(edit: &mut Edit<'_>, id: LeafId) {
     }
 }
 
+/// Neighbours that are looked at where they may have to be read from disk: most of the rows that move come from the nearest.
+const ON_DISK: usize = 8;
+
 /// Rows of leaves near `old` (a centroid that was split into `new`) that seem nearer to a new centroid than to their own.
-pub fn neighbours_to_move(store: &Store, snapshot: &Snapshot, old: &[f32], new: &[Centroid], new_ids: &[LeafId]) -> Vec<Row> {
-    let count = store.params.reassign_neighbours;
+pub fn neighbours_to_move(store: &Store, snapshot: &Snapshot, old: &[f32], new: &[Centroid], new_ids: &[LeafId]) -> Result<Vec<Row>> {
+    let most = if store.source.is_some() { ON_DISK } else { usize::MAX };
+    let count = store.params.reassign_neighbours.min(most);
     if count == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let width = count + new_ids.len();
     let beam = Beam { tau: 1.0, least: width, most: width, levels: Vec::new() };
@@ -144,11 +148,11 @@ pub fn neighbours_to_move(store: &Store, snapshot: &Snapshot, old: &[f32], new: 
     for choice in near.iter().filter(|choice| !new_ids.contains(&choice.id)).take(count) {
         let Some(leaf) = snapshot.leaf(choice.id) else { continue };
         target.aim_rotated(store.kernels, &leaf.reference);
-        let seeming = drawn_rows(store, leaf, &target, &targets);
+        let seeming = drawn_rows(store, &*store.whole(leaf)?, &target, &targets);
         // Only owners are asked: a spilled copy isn't there for being near.
         store.look(|state, _| rows.extend(seeming.into_iter().filter(|&row| state.directory.location(row)[0] == choice.id)));
     }
-    rows
+    Ok(rows)
 }
 
 /// Rows of `leaf` whose estimated distance to one of `targets` is below that to `own`.

@@ -23,10 +23,11 @@ pub fn refresh(store: &Store, id: LeafId) -> Result<bool> {
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(false) };
     let stride = leaf.len().div_ceil(MOST_ROWS).max(1);
+    let whole = store.whole(leaf)?;
     let owned: Vec<Row> =
-        store.look(|state, _| leaf.rows().step_by(stride).filter(|&row| state.directory.location(row)[0] == id).collect());
+        store.look(|state, _| whole.rows().step_by(stride).filter(|&row| state.directory.location(row)[0] == id).collect());
     let padded = store.padded();
-    let rotated = store.rotate_rows(&owned);
+    let rotated = store.rotate_rows(&owned)?;
     let centre: Centroid = mean(rotated.chunks_exact(padded), padded).into();
     let spread = rotated.chunks_exact(padded).map(|row| (store.kernels.l2)(row, &centre)).sum::<f32>() / owned.len().max(1) as f32;
 

@@ -51,7 +51,7 @@ pub(crate) fn staged(store: &Store, id: LeafId, meanwhile: impl FnOnce()) -> Spl
 fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: impl FnOnce()) -> Result<Split> {
     let snapshot = store.snapshot();
     let Some(leaf) = snapshot.leaf(id) else { return Ok(Split::default()) };
-    let rows: Vec<Row> = leaf.rows().collect();
+    let rows: Vec<Row> = store.whole(leaf)?.rows().collect();
     // A spilled copy isn't here for being near, so it has no say in where the centroids are.
     let mut owned: Vec<Row> = store.look(|state, _| rows.iter().copied().filter(|&row| state.directory.location(row)[0] == id).collect());
     if owned.len() < ways {
@@ -66,11 +66,15 @@ fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: 
     if groups.len() < 2 {
         return Ok(mark_alike(store, id, leaf, rows.len()));
     }
-    let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group, &owned)).collect();
+    let pieces: Vec<Piece> = groups.into_iter().map(|group| Piece::new(store, group, &owned)).collect::<Result<_>>()?;
     meanwhile();
     let mut edit = store.edit();
     if !same_reference(Some(leaf), edit.next.leaf(id)) {
         return Ok(Split::default());
+    }
+    if !edit.next.leaf(id).is_some_and(|now| now.same_stored(leaf)) {
+        // It was committed meanwhile; what came late can't be told from the rest any more.
+        return Ok(Split { touched: vec![id], ..Split::default() });
     }
     let late = late_rows(&edit, id, &rows);
     if late.len() > MOST_LATE {
@@ -79,7 +83,7 @@ fn split_around(store: &Store, id: LeafId, ways: usize, task: &Task, meanwhile: 
     }
     let parent = edit.leaf_parent(id);
     let centroids: Vec<Centroid> = pieces.iter().map(|piece| piece.leaf.reference.clone()).collect();
-    let leaves = publish_pieces(store, &mut edit, id, leaf.care.attempts, pieces, &late);
+    let leaves = publish_pieces(store, &mut edit, id, leaf.care.attempts, pieces, &late)?;
     let mut result = Split { leaves, parent, touched: edit.publish(), reassigned: 0 };
     reassign(store, &leaf.reference, &centroids, &mut result, task)?;
     Ok(result)
@@ -93,8 +97,8 @@ struct Piece {
 
 impl Piece {
     /// A leaf of `rows`, around the mean of those that are `owned` (ascending).
-    fn new(store: &Store, rows: Vec<Row>, owned: &[Row]) -> Self {
-        let rotated = store.rotate_rows(&rows);
+    fn new(store: &Store, rows: Vec<Row>, owned: &[Row]) -> Result<Self> {
+        let rotated = store.rotate_rows(&rows)?;
         let padded = store.padded();
         let own = rows.iter().zip(rotated.chunks_exact(padded)).filter(|(row, _)| owned.binary_search(row).is_ok()).map(|(_, point)| point);
         let reference: Centroid = match own.clone().next() {
@@ -105,7 +109,7 @@ impl Piece {
         let postings = encode_all(store, &leaf, &rows, &rotated);
         leaf = leaf.append(store.pool(), (0..postings.len()).map(|i| postings.get(i)));
         leaf.care = Care::default();
-        Self { rows, leaf }
+        Ok(Self { rows, leaf })
     }
 }
 
@@ -137,7 +141,7 @@ fn divide(store: &Store, rows: &[Row], owned: &[Row], ways: usize, task: &Task) 
     let mut groups = vec![Vec::new(); centres.len()];
     let mut both = Vec::new();
     for &row in rows {
-        store.rotate_row(row, &mut point);
+        store.rotate_row(row, &mut point)?;
         let label = nearest.find(&store.coder, &point, &mut target, &mut distances);
         groups[label].push(row);
         if centres.len() == 2 {
@@ -147,23 +151,23 @@ fn divide(store: &Store, rows: &[Row], owned: &[Row], ways: usize, task: &Task) 
     if centres.len() == 2 {
         even_out(&mut groups, &both);
     }
-    dissolve_thin(store, &mut groups, &centres);
+    dissolve_thin(store, &mut groups, &centres)?;
     Ok(groups)
 }
 
 /// Gives the rows of groups that would have to be merged at once to the nearest of the others. Fewer than two groups may be left: then the
 /// rows are alike but for a few.
-fn dissolve_thin(store: &Store, groups: &mut Vec<Vec<Row>>, centres: &[Centroid]) {
+fn dissolve_thin(store: &Store, groups: &mut Vec<Vec<Row>>, centres: &[Centroid]) -> Result<()> {
     let least = store.params.merge_threshold.max(1);
     let lasting: Vec<usize> = (0..groups.len()).filter(|&group| groups[group].len() >= least).collect();
     if lasting.is_empty() {
         *groups = vec![groups.concat()];
-        return;
+        return Ok(());
     }
     let mut point = vec![0.0; store.padded()];
     for thin in (0..groups.len()).filter(|group| !lasting.contains(group)) {
         for row in std::mem::take(&mut groups[thin]) {
-            store.rotate_row(row, &mut point);
+            store.rotate_row(row, &mut point)?;
             let distance = |group: &&usize| (store.kernels.l2)(&point, &centres[**group]);
             if let Some(&nearest) = lasting.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))) {
                 groups[nearest].push(row);
@@ -171,6 +175,7 @@ fn dissolve_thin(store: &Store, groups: &mut Vec<Vec<Row>>, centres: &[Centroid]
         }
     }
     groups.retain(|group| !group.is_empty());
+    Ok(())
 }
 
 /// Gives the smaller of two groups at least a quarter of the rows: those that lose least by it. Rows that are far nearer to their own centre
@@ -213,10 +218,10 @@ fn late_rows(edit: &Edit<'_>, id: LeafId, rows: &[Row]) -> Vec<Row> {
     edit.next.leaf(id).map_or(Vec::new(), |leaf| leaf.rows().filter(|row| known.binary_search(row).is_err()).collect())
 }
 
-fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, pieces: Vec<Piece>, late: &[Row]) -> Vec<LeafId> {
+fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, pieces: Vec<Piece>, late: &[Row]) -> Result<Vec<LeafId>> {
     let pool = store.pool();
     let mut late_of: Vec<Vec<Row>> = vec![Vec::new(); pieces.len()];
-    let rotated = store.rotate_rows(late);
+    let rotated = store.rotate_rows(late)?;
     for (&row, vector) in late.iter().zip(rotated.chunks_exact(store.padded())) {
         let distance = |piece: &Piece| (store.kernels.l2)(vector, &piece.leaf.reference);
         let best = pieces.iter().enumerate().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
@@ -227,7 +232,7 @@ fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, 
     for (piece, late) in pieces.into_iter().zip(late_of) {
         // A row that was removed, replaced or moved away since then no longer says that it is here.
         let (here, gone): (Vec<Row>, Vec<Row>) = piece.rows.iter().partition(|&&row| edit.location(row).contains(&id));
-        let postings = encode_all(store, &piece.leaf, &late, &store.rotate_rows(&late));
+        let postings = encode_all(store, &piece.leaf, &late, &store.rotate_rows(&late)?);
         let mut leaf = piece.leaf.without(pool, &gone).append(pool, (0..postings.len()).map(|i| postings.get(i)));
         // Only where a split left something too large is it an attempt that failed.
         leaf.care.attempts = if leaf.len() > store.params.split_threshold { attempts.saturating_add(1) } else { 0 };
@@ -242,14 +247,14 @@ fn publish_pieces(store: &Store, edit: &mut Edit<'_>, id: LeafId, attempts: u8, 
             edit.state().directory.set_location(row, location);
         }
     }
-    ids
+    Ok(ids)
 }
 
 /// Moves what the split put in the wrong place: rows that are farther from their new centroid than from the old one, and rows of the
 /// neighbours that are nearer to a new centroid than to their own.
 fn reassign(store: &Store, old: &[f32], centroids: &[Centroid], split: &mut Split, task: &Task) -> Result<()> {
     let snapshot = store.snapshot();
-    let mut rows = neighbours_to_move(store, &snapshot, old, centroids, &split.leaves);
+    let mut rows = neighbours_to_move(store, &snapshot, old, centroids, &split.leaves)?;
     let mut point = vec![0.0; store.padded()];
     let (kernels, order) = (store.kernels, store.write_order());
     let inverse = |centroid: &[f32]| inverse_norm((kernels.dot)(centroid, centroid));
@@ -257,9 +262,10 @@ fn reassign(store: &Store, old: &[f32], centroids: &[Centroid], split: &mut Spli
     for (&id, centroid) in split.leaves.iter().zip(centroids) {
         let new_inverse = inverse(centroid);
         let Some(leaf) = snapshot.leaf(id) else { continue };
-        let owned: Vec<Row> = store.look(|state, _| leaf.rows().filter(|&row| state.directory.location(row)[0] == id).collect());
+        let whole = store.whole(leaf)?;
+        let owned: Vec<Row> = store.look(|state, _| whole.rows().filter(|&row| state.directory.location(row)[0] == id).collect());
         for row in owned {
-            store.rotate_row(row, &mut point);
+            store.rotate_row(row, &mut point)?;
             if order.score(kernels, &point, centroid, new_inverse) > order.score(kernels, &point, old, old_inverse) {
                 rows.push(row);
             }

@@ -366,7 +366,7 @@ impl Shared {
             }
             Action::Merge => {
                 let parent = store.edit().leaf_parent(id);
-                let moved = move_rows(store, leaf.rows().collect(), id, &self.task)?;
+                let moved = move_rows(store, store.whole(leaf)?.rows().collect(), id, &self.task)?;
                 counters.merges.fetch_add(1, Ordering::Relaxed);
                 inner::tend(store, parent, &self.task)?;
                 Ok(moved.touched)

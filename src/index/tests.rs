@@ -22,13 +22,13 @@ fn a_held_version_keeps_its_own_rows_and_no_later_ones() {
         .leaves
         .iter()
         .flat_map(|(_, leaf)| leaf.rows().collect::<Vec<_>>())
-        .map(|row| (row, core.store.vectors.get(row).to_vec()))
+        .map(|row| (row, core.store.vectors.get(row, &mut Vec::new()).unwrap().to_vec()))
         .collect();
     assert_eq!(listed.len(), 100);
     (1..200).for_each(add);
     assert!(core.store.vectors.bytes() <= 500 * 8 * 4, "{} bytes for 100 live rows", core.store.vectors.bytes());
     for (row, vector) in listed {
-        assert_eq!(core.store.vectors.get(row), vector, "row {row} was used again while a version lists it");
+        assert_eq!(core.store.vectors.get(row, &mut Vec::new()).unwrap(), vector, "row {row} was used again while a version lists it");
     }
     drop(held);
     let before = core.store.vectors.bytes();

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::topk::TopK;
+use crate::error::Result;
 use crate::filter::Filter;
 use crate::ids::LeafId;
 use crate::kernel::{BLOCK, ScanLimit, prefetch};
@@ -64,6 +65,8 @@ struct Candidate {
 pub struct Searcher<'a> {
     store: &'a Store,
     prepared: Vec<f32>,
+    /// For a vector that is on disk.
+    room: Vec<f32>,
     target: Target,
     seen: Seen,
     candidates: Vec<Candidate>,
@@ -81,6 +84,7 @@ impl<'a> Searcher<'a> {
         Self {
             store,
             prepared: vec![0.0; store.vectors.dim()],
+            room: Vec::new(),
             target: Target::new(store.padded()),
             seen: Seen::default(),
             candidates: Vec::new(),
@@ -89,7 +93,14 @@ impl<'a> Searcher<'a> {
     }
 
     /// Writes the neighbours of `query` (checked, not prepared) in `snapshot`.
-    pub fn search(&mut self, snapshot: &Snapshot, query: &[f32], request: &Request<'_>, ids: &mut [i64], distances: &mut [f32]) -> Cost {
+    pub fn search(
+        &mut self,
+        snapshot: &Snapshot,
+        query: &[f32],
+        request: &Request<'_>,
+        ids: &mut [i64],
+        distances: &mut [f32],
+    ) -> Result<Cost> {
         let store = self.store;
         self.cost = Cost::default();
         self.prepared.copy_from_slice(query);
@@ -97,37 +108,39 @@ impl<'a> Searcher<'a> {
         self.target.aim(store.kernels, &store.rotation, &self.prepared);
         self.seen.clear();
         self.candidates.clear();
-        let limit = self.collect(snapshot, request);
-        self.rank(request, limit).write_row(ids, distances);
-        self.cost
+        let limit = self.collect(snapshot, request)?;
+        self.rank(request, limit)?.write_row(ids, distances);
+        Ok(self.cost)
     }
 
     /// Writes the neighbours of `query` among `rows`, each compared exactly.
-    pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Cost {
+    pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
         self.prepared.copy_from_slice(query);
         self.store.metric.prepare(&mut self.prepared);
         let mut best = TopK::new(k);
+        self.store.vectors.expect(rows.iter().copied())?;
         for &row in rows {
-            best.push(self.exact(row), self.id(row));
+            best.push(self.exact(row)?, self.id(row)?);
         }
         best.write_row(ids, distances);
-        Cost { reranked: rows.len() as u64, ..Cost::default() }
+        Ok(Cost { reranked: rows.len() as u64, ..Cost::default() })
     }
 
-    fn id(&self, row: Row) -> i64 {
-        self.store.ids.get(row) as i64
+    fn id(&self, row: Row) -> Result<i64> {
+        self.store.id(row)
     }
 
     /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
-    fn exact(&self, row: Row) -> f32 {
-        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, self.store.vectors.get(row));
-        if distance.is_nan() { f32::INFINITY } else { distance }
+    fn exact(&mut self, row: Row) -> Result<f32> {
+        let vector = self.store.vectors.get(row, &mut self.room)?;
+        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, vector);
+        Ok(if distance.is_nan() { f32::INFINITY } else { distance })
     }
 
     /// Scans the leaves of the beam. It is drawn anew, wider, while there are fewer than k candidates; and while many of its leaves are
     /// thin, which are about to be merged: after a whole region was removed its leaves are still there for a moment, nearest to the
     /// query and nearly empty. They are scanned, but take no place in the beam and don't say how far it reaches.
-    fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> f32 {
+    fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> Result<f32> {
         let keep = match request.rerank {
             Rerank::Bound | Rerank::Estimate => request.k,
             Rerank::Factor(factor) => request.k.saturating_mul(factor),
@@ -138,17 +151,17 @@ impl<'a> Searcher<'a> {
         loop {
             let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, &thin);
             let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
-            self.scan_leaves(snapshot, &fresh, request, &mut nearest);
+            self.scan_leaves(snapshot, &fresh, request, &mut nearest)?;
             visited.extend(fresh.iter().map(|choice| choice.id));
             if visited.len() >= snapshot.leaves.len() {
-                return nearest.worst();
+                return Ok(nearest.worst());
             }
             let least = self.store.params.merge_threshold;
             let is_thin = |choice: &&Choice<'_>| snapshot.leaf(choice.id).is_none_or(|leaf| leaf.len() < least);
             let crowded = choices.first().is_none_or(|first| is_thin(&first)) || choices.iter().filter(is_thin).count() * 4 > choices.len();
             let few = nearest.len() < request.k;
             if !few && !crowded {
-                return nearest.worst();
+                return Ok(nearest.worst());
             }
             thin.extend(choices.iter().filter(is_thin).map(|choice| choice.id));
             thin.sort_unstable();
@@ -161,22 +174,31 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) {
+    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
         // Each step of the way to a leaf's codes is a read that depends on the one before; so they are begun in turn, well ahead.
         let leaves: Vec<(&Choice<'_>, &Leaf)> =
             choices.iter().filter_map(|choice| snapshot.leaf(choice.id).map(|leaf| (choice, &**leaf))).collect();
-        leaves.iter().take(LEAVES_AHEAD).for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
-        for (i, (choice, leaf)) in leaves.iter().enumerate() {
-            if let Some((_, later)) = leaves.get(i + LEAVES_AHEAD) {
-                prefetch(std::slice::from_ref(*later));
+        leaves.iter().for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
+        let stored: Vec<Option<Arc<Leaf>>> = leaves.iter().map(|(_, leaf)| self.store.stored_part(leaf)).collect::<Result<_>>()?;
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(leaves.len());
+        for ((choice, leaf), stored) in leaves.iter().zip(&stored) {
+            if let Some(stored) = stored {
+                parts.push(Part { choice, leaf, entries: stored, removed: leaf.removed() });
             }
-            if let Some((_, later)) = leaves.get(i + LEAVES_AHEAD / 2) {
-                later.prefetch_list();
-            }
-            let next = leaves.get(i + 1).and_then(|(_, next)| next.blocks().next());
-            self.scan_leaf(choice, leaf, next.map(|(block, _)| block), request, nearest);
-            self.cost.leaves += 1;
+            parts.push(Part { choice, leaf, entries: leaf, removed: &[] });
         }
+        for (i, part) in parts.iter().enumerate() {
+            if let Some(later) = parts.get(i + LEAVES_AHEAD) {
+                prefetch(std::slice::from_ref(later.entries));
+            }
+            if let Some(later) = parts.get(i + LEAVES_AHEAD / 2) {
+                later.entries.prefetch_list();
+            }
+            let next = parts.get(i + 1).and_then(|next| next.entries.blocks().next());
+            self.scan_part(part, next.map(|(block, _)| block), request, nearest)?;
+        }
+        self.cost.leaves += leaves.len() as u64;
+        Ok(())
     }
 
     /// The query's squared distance to a leaf's reference, and their inner product.
@@ -196,9 +218,13 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    fn scan_leaf(&mut self, choice: &Choice<'_>, leaf: &Leaf, next: Option<&Block>, request: &Request<'_>, nearest: &mut TopK) {
+    fn scan_part(&mut self, part: &Part<'_>, next: Option<&Block>, request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
         let kernels = self.store.kernels;
-        let (distance, product) = self.place(choice, leaf);
+        let mut blocks = part.entries.blocks().peekable();
+        if blocks.peek().is_none() {
+            return Ok(());
+        }
+        let (distance, product) = self.place(part.choice, part.leaf);
         let add = match self.store.encoder.form() {
             Form::Distance => distance,
             Form::Product => -product,
@@ -210,7 +236,6 @@ impl<'a> Searcher<'a> {
         let error = if bounds { distance.sqrt() } else { 0.0 };
         let table = self.target.table();
         let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
-        let mut blocks = leaf.blocks().peekable();
         while let Some((block, live)) = blocks.next() {
             if let Some(later) = blocks.peek().map(|(block, _)| *block).or(next) {
                 prefetch(later.raw());
@@ -221,48 +246,81 @@ impl<'a> Searcher<'a> {
             for place in lanes(passed) {
                 let (estimate, row) = (estimates[place], block.items()[place]);
                 let lower = if bounds { lowers[place] } else { estimate };
-                if lower > nearest.worst() || !self.accepts(request.filter, row) || !self.seen.insert(row) {
+                if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
+                    continue;
+                }
+                if !self.accepts(request.filter, row)? || !self.seen.insert(row) {
                     continue;
                 }
                 nearest.push(2.0 * estimate - lower, i64::from(row));
                 self.candidates.push(Candidate { estimate, lower, row });
             }
         }
+        Ok(())
     }
 
-    fn accepts(&self, filter: Option<&Filter>, row: Row) -> bool {
-        filter.is_none_or(|filter| filter.accepts(self.id(row)))
+    fn accepts(&self, filter: Option<&Filter>, row: Row) -> Result<bool> {
+        filter.map_or(Ok(true), |filter| Ok(filter.accepts(self.id(row)?)))
     }
 
-    fn rank(&mut self, request: &Request<'_>, limit: f32) -> TopK {
+    fn rank(&mut self, request: &Request<'_>, limit: f32) -> Result<TopK> {
         // NaN estimates (overflowing vectors) stay: only what is known to be too far goes.
         self.candidates.retain(|candidate| candidate.lower <= limit || candidate.lower.is_nan());
         self.candidates.sort_unstable_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.row.cmp(&b.row)));
         let mut best = TopK::new(request.k);
+        let candidates = std::mem::take(&mut self.candidates);
         if request.rerank == Rerank::Estimate {
-            self.candidates.iter().for_each(|candidate| best.push(candidate.estimate, self.id(candidate.row)));
-            return best;
+            for candidate in &candidates {
+                best.push(candidate.estimate, self.id(candidate.row)?);
+            }
+            self.candidates = candidates;
+            return Ok(best);
         }
-        if let Rerank::Factor(factor) = request.rerank {
-            self.candidates.truncate(request.k.saturating_mul(factor));
+        let most = match request.rerank {
+            Rerank::Factor(factor) => request.k.saturating_mul(factor),
+            _ => usize::MAX,
+        };
+        // Vectors on disk are read some at a time, in the order in which they lie there.
+        let mut batch = request.k.max(8);
+        let mut rest = &candidates[..candidates.len().min(most)];
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(batch.min(rest.len()));
+            let near = some.iter().filter(|candidate| !(candidate.lower > best.worst()) || request.rerank != Rerank::Bound);
+            self.store.vectors.expect(near.map(|candidate| candidate.row))?;
+            self.rank_some(some, request, &mut best)?;
+            (rest, batch) = (others, 32);
         }
-        for (i, candidate) in self.candidates.iter().enumerate() {
-            if let Some(ahead) = self.candidates.get(i + VECTORS_AHEAD) {
-                prefetch(self.store.vectors.get(ahead.row));
+        self.candidates = candidates;
+        Ok(best)
+    }
+
+    fn rank_some(&mut self, candidates: &[Candidate], request: &Request<'_>, best: &mut TopK) -> Result<()> {
+        for (i, candidate) in candidates.iter().enumerate() {
+            if let Some(ahead) = candidates.get(i + VECTORS_AHEAD) {
+                self.store.vectors.prefetch(ahead.row);
                 self.store.ids.prefetch(ahead.row);
             }
             if candidate.lower > best.worst() && request.rerank == Rerank::Bound {
                 continue;
             }
             self.cost.reranked += 1;
-            let distance = self.exact(candidate.row);
+            let distance = self.exact(candidate.row)?;
             // The id is only read where it may matter: it is one more read from a random place.
             if distance <= best.worst() {
-                best.push(distance, self.id(candidate.row));
+                best.push(distance, self.id(candidate.row)?);
             }
         }
-        best
+        Ok(())
     }
+}
+
+/// Entries of a leaf that lie together: those on disk, or those in memory.
+struct Part<'s> {
+    choice: &'s Choice<'s>,
+    leaf: &'s Leaf,
+    entries: &'s Leaf,
+    /// Entries that don't count.
+    removed: &'s [Row],
 }
 
 /// Rows met by a query: a small open-addressed set that is emptied in one step.

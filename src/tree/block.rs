@@ -97,6 +97,14 @@ impl Block {
         }
     }
 
+    /// Takes over all bytes of another block of the same size, as [`Block::raw`] gives them.
+    pub fn copy_from(&mut self, raw: &[u8]) {
+        let own = self.slot.make_mut();
+        if own.len() == raw.len() {
+            own.copy_from_slice(raw);
+        }
+    }
+
     /// Reads the code of entry `place` back into `bits`.
     pub fn take(&self, place: usize, bits: &mut [u8]) {
         const { assert!(GROUP == 4) };

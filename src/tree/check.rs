@@ -22,7 +22,7 @@ pub fn check(store: &Store, task: &Task) -> Result<()> {
         return broken(format!("{ids} ids, but {} live rows and {} counted", located.len(), snapshot.rows));
     }
     check_ids(store, &located)?;
-    check_postings(&snapshot, &located)?;
+    check_postings(store, &snapshot, &located)?;
     check_topology(&snapshot)?;
     check_codes(store, &snapshot, task)
 }
@@ -44,10 +44,11 @@ fn check_ids(store: &Store, located: &HashMap<Row, Location>) -> Result<()> {
     }
 }
 
-fn check_postings(snapshot: &Snapshot, located: &HashMap<Row, Location>) -> Result<()> {
+fn check_postings(store: &Store, snapshot: &Snapshot, located: &HashMap<Row, Location>) -> Result<()> {
     let mut listed: Vec<(Row, LeafId)> = Vec::new();
     for (id, leaf) in snapshot.leaves.iter() {
         let before = listed.len();
+        let leaf = store.whole(leaf)?;
         listed.extend(leaf.rows().map(|row| (row, id)));
         if listed.len() - before != leaf.len() {
             return broken(format!("leaf {id} counts {} rows and lists {}", leaf.len(), listed.len() - before));
@@ -113,10 +114,11 @@ fn check_codes(store: &Store, snapshot: &Snapshot, task: &Task) -> Result<()> {
     let (mut expected, mut found) = (vec![0; store.encoder.code_bytes()], vec![0; store.encoder.code_bytes()]);
     for (id, leaf) in snapshot.leaves.iter() {
         task.check()?;
+        let leaf = store.whole(leaf)?;
         for (block, live) in leaf.blocks() {
             for place in lanes(live) {
                 let row = block.items()[place];
-                store.rotate_row(row, &mut rotated);
+                store.rotate_row(row, &mut rotated)?;
                 let factors = store.encoder.encode(&rotated, &leaf.reference, &mut residual, &mut expected);
                 block.take(place, &mut found);
                 if found != expected || bits(factors) != bits(block.factors(place)) {

@@ -49,7 +49,7 @@ impl Graveyard {
             }
             let version = self.versions.remove(place);
             for row in version.waiting {
-                match self.latest_reader(place, self.births[row as usize]) {
+                match self.latest_reader(place, self.births.get(row as usize).copied().unwrap_or(0)) {
                     Some(reader) => self.versions[reader].waiting.push(row),
                     None => free.push(row),
                 }

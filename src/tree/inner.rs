@@ -38,6 +38,11 @@ pub struct ChildBlock {
 }
 
 impl ChildBlock {
+    /// Numbers of the children.
+    pub fn items(&self) -> &[NodeId] {
+        &self.block.items()[..self.centroids.len()]
+    }
+
     /// The mask of entries in use.
     pub fn mask(&self) -> u32 {
         ((1u64 << self.centroids.len()) - 1) as u32
@@ -90,6 +95,11 @@ impl Inner {
         let mut node = Self { reference, level, blocks: Vec::with_capacity(children.len().div_ceil(BLOCK)) };
         node.extend(coder, children);
         node
+    }
+
+    /// A node of blocks, all but the last of which are full.
+    pub fn of_blocks(reference: Centroid, level: u32, blocks: Vec<Arc<ChildBlock>>) -> Self {
+        Self { reference, level, blocks }
     }
 
     /// The number of children.

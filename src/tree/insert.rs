@@ -60,9 +60,9 @@ pub struct Routed {
 impl Routed {
     /// [`Routed::new`] without `from` and `exclude` on this thread alone: what may be called under the lock. (A thread that waits for parallel work
     /// takes up other work of its pool, which may want the lock.)
-    pub fn alone(store: &Store, snapshot: Arc<Snapshot>, rows: Vec<Row>) -> Self {
-        let chunks = rows.chunks(LARGEST_CHUNK).map(|part| route_chunk(store, &snapshot, part, None, NONE)).collect();
-        Self::gather(snapshot, rows, chunks)
+    pub fn alone(store: &Store, snapshot: Arc<Snapshot>, rows: Vec<Row>) -> Result<Self> {
+        let chunks = rows.chunks(LARGEST_CHUNK).map(|part| route_chunk(store, &snapshot, part, None, NONE)).collect::<Result<_>>()?;
+        Ok(Self::gather(snapshot, rows, chunks))
     }
 
     /// Routes `rows` in `snapshot`. With `from` (the locations they have), only postings in leaves that are new to a row are encoded.
@@ -79,7 +79,7 @@ impl Routed {
             task.check()?;
             let first = chunk * size;
             let from = from.map(|from| &from[first..first + part.len()]);
-            let routed = route_chunk(store, &snapshot, part, from, exclude);
+            let routed = route_chunk(store, &snapshot, part, from, exclude)?;
             task.advance(part.len() as u64);
             Ok(routed)
         };
@@ -185,7 +185,7 @@ struct Chunk {
     entries: Vec<(LeafId, u32, u32)>,
 }
 
-fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[Location]>, exclude: LeafId) -> Chunk {
+fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[Location]>, exclude: LeafId) -> Result<Chunk> {
     let mut router = Router::new(store);
     // Before the first clustering there is one leaf; moves encode only what is new.
     let most = rows.len() * (1 + store.params.spill).min(snapshot.leaves.len());
@@ -194,8 +194,9 @@ fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[
         postings: Postings::with_capacity(store.encoder.code_bytes(), most),
         entries: Vec::with_capacity(most),
     };
+    let mut room = Vec::new();
     for (index, &row) in rows.iter().enumerate() {
-        let location = router.route(snapshot, store.vectors.get(row), exclude);
+        let location = router.route(snapshot, store.vectors.get(row, &mut room)?, exclude);
         let has = from.map_or([NONE; 2], |from| from[index]);
         for leaf in location.into_iter().filter(|leaf| *leaf != NONE && !has.contains(leaf)) {
             chunk.entries.push((leaf, chunk.postings.len() as u32, index as u32));
@@ -203,7 +204,7 @@ fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[
         }
         chunk.locations.push(location);
     }
-    chunk
+    Ok(chunk)
 }
 
 /// A batch is routed again at most so often outside the lock.
@@ -228,7 +229,7 @@ pub fn settle<'s>(store: &'s Store, rows: Vec<Row>, task: &Task) -> Result<Settl
             return Ok((edit, routed, prepared));
         }
         if stale.len() <= FEW || round == ROUNDS {
-            let again = Routed::alone(store, Arc::new(edit.next.clone()), routed.rows_of(&stale));
+            let again = Routed::alone(store, Arc::new(edit.next.clone()), routed.rows_of(&stale))?;
             routed.reroute(&stale, again);
             return Ok((edit, routed, Vec::new()));
         }

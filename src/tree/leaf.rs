@@ -3,12 +3,16 @@
 //! Entries are coded against the leaf's reference, its centroid at the time the leaf was made. A row that dies or moves away only loses its bit
 //! in `live`; when many bits are gone the entries are packed again. A leaf is a value: every change makes a new one that shares the blocks
 //! that stay.
+//!
+//! Of a leaf that was committed, the entries are [`Stored`]: they stay on disk while rows are added to it (in memory) and removed from it
+//! (noted), and meet them only where an operation must see all. [`Leaf::blocks`] and [`Leaf::rows`] know the entries in memory alone.
 
 use std::sync::Arc;
 
 use super::Centroid;
 use super::block::Block;
 use super::pool::Pool;
+use crate::error::Result;
 use crate::kernel::{BLOCK, prefetch};
 use crate::quantize::Factors;
 use crate::vectors::Row;
@@ -58,11 +62,44 @@ impl Postings {
     }
 }
 
+/// A place in the files of a checkpoint, with the checksum of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Number of the segment file.
+    pub segment: u32,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its CRC-32C.
+    pub check: u32,
+}
+
+/// Entries of a leaf that are on disk.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The entries as they were written at first, then what was added and removed by each later commit.
+    pub extents: Vec<Extent>,
+    /// Live rows.
+    pub rows: usize,
+    /// The same entries in memory, for as long as the leaf is there.
+    pub pinned: Option<Arc<Leaf>>,
+}
+
+/// Reads entries of leaves from disk.
+pub trait LeafSource: std::fmt::Debug + Send + Sync {
+    /// The entries, without those removed since, as a leaf in memory.
+    fn load(&self, stored: &Stored) -> Result<Arc<Leaf>>;
+}
+
 /// A posting list. See the module's page.
 #[derive(Debug, Clone)]
 pub struct Leaf {
     /// What the entries are coded against (rotated).
     pub reference: Centroid,
+    stored: Option<Arc<Stored>>,
+    /// Stored rows that were removed, ascending.
+    removed: Vec<Row>,
     blocks: Vec<Block>,
     live: Vec<u32>,
     entries: usize,
@@ -85,17 +122,63 @@ pub struct Care {
 impl Leaf {
     /// An empty leaf.
     pub fn new(reference: Centroid) -> Self {
-        Self { reference, blocks: Vec::new(), live: Vec::new(), entries: 0, live_rows: 0, care: Care::default() }
+        let (blocks, live, removed) = Default::default();
+        Self { reference, stored: None, removed, blocks, live, entries: 0, live_rows: 0, care: Care::default() }
+    }
+
+    /// A leaf of full blocks with `entries` entries, all live; only the last may be partly filled.
+    pub fn of_blocks(reference: Centroid, blocks: Vec<Block>, entries: usize) -> Self {
+        let mask = |i: usize| ((1u64 << (entries - i * BLOCK).min(BLOCK)) - 1) as u32;
+        let live = (0..blocks.len()).map(mask).collect();
+        Self { blocks, live, entries, live_rows: entries, ..Self::new(reference) }
+    }
+
+    /// A leaf whose entries are on disk.
+    pub fn on_disk(reference: Centroid, stored: Arc<Stored>, care: Care) -> Self {
+        Self { stored: Some(stored), care, ..Self::new(reference) }
     }
 
     /// Live rows.
     pub fn len(&self) -> usize {
-        self.live_rows
+        self.live_rows + self.stored.as_ref().map_or(0, |stored| stored.rows - self.removed.len())
     }
 
     /// True without live rows.
     pub fn is_empty(&self) -> bool {
-        self.live_rows == 0
+        self.len() == 0
+    }
+
+    /// The entries on disk, if there are any.
+    pub fn stored(&self) -> Option<&Arc<Stored>> {
+        self.stored.as_ref()
+    }
+
+    /// Stored rows that were removed since, ascending.
+    pub fn removed(&self) -> &[Row] {
+        &self.removed
+    }
+
+    /// True if this leaf and `other` have the same entries on disk, or none.
+    pub fn same_stored(&self, other: &Leaf) -> bool {
+        match (&self.stored, &other.stored) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// This leaf with all its entries in memory; `base` has those on disk.
+    pub fn whole(&self, pool: &Arc<Pool>, base: &Leaf) -> Leaf {
+        let mut leaf = Leaf { reference: self.reference.clone(), ..base.without(pool, &self.removed) };
+        let mut bits = vec![0; self.blocks.first().map_or(0, Block::code_bytes)];
+        for (block, live) in self.blocks() {
+            for place in lanes(live) {
+                block.take(place, &mut bits);
+                leaf.extend(pool, [(block.items()[place], block.factors(place), bits.as_slice())]);
+            }
+        }
+        leaf.care = self.care;
+        leaf
     }
 
     /// Blocks with the mask of their live entries.
@@ -122,7 +205,8 @@ impl Leaf {
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|block| block.bytes()).sum();
-        blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Block>() + self.live.capacity() * size_of::<u32>()
+        let pinned = self.stored.as_ref().and_then(|stored| stored.pinned.as_ref()).map_or(0, |pinned| pinned.bytes());
+        pinned + blocks + size_of::<Self>() + self.blocks.capacity() * size_of::<Block>() + self.live.capacity() * size_of::<u32>()
     }
 
     /// This leaf with further postings.
@@ -150,35 +234,48 @@ impl Leaf {
         }
     }
 
-    /// This leaf without `rows`; those it doesn't list are ignored. Packs the entries when a quarter of them is dead.
+    /// This leaf without `rows`. Those it doesn't list are ignored, but a leaf with stored entries must list them all: which those are isn't
+    /// known here. Packs the entries when a quarter of them is dead.
     pub fn without(&self, pool: &Arc<Pool>, rows: &[Row]) -> Leaf {
         let mut leaf = self.clone();
-        match rows {
-            // Few rows: look for each among the entries.
-            _ if rows.len() <= 4 => rows.iter().for_each(|&row| leaf.clear(|item| item == row)),
-            _ => {
-                let mut sorted = rows.to_vec();
-                sorted.sort_unstable();
-                leaf.clear(|item| sorted.binary_search(&item).is_ok());
+        let mut sorted = rows.to_vec();
+        sorted.sort_unstable();
+        let mut found = Vec::new();
+        leaf.clear(&sorted, &mut found);
+        if leaf.stored.is_some() {
+            found.sort_unstable();
+            leaf.removed.extend(sorted.iter().filter(|row| found.binary_search(row).is_err()));
+            leaf.removed.sort_unstable();
+            leaf.removed.dedup();
+            if leaf.is_empty() {
+                (leaf.stored, leaf.removed) = (None, Vec::new());
             }
         }
         let dead = leaf.entries - leaf.live_rows;
         if leaf.live_rows == 0 || dead >= BLOCK / 2 && dead * 4 >= leaf.entries { leaf.packed(pool) } else { leaf }
     }
 
-    fn clear(&mut self, gone: impl Fn(Row) -> bool) {
+    /// Takes the rows of `gone` (ascending) out of the entries in memory, and notes which were there.
+    fn clear(&mut self, gone: &[Row], found: &mut Vec<Row>) {
+        let is_gone = |row: Row| match gone {
+            &[one] => row == one,
+            &[one, other] => row == one || row == other,
+            _ => gone.binary_search(&row).is_ok(),
+        };
         for (block, live) in self.blocks.iter().zip(&mut self.live) {
             for place in lanes(*live) {
-                if gone(block.items()[place]) {
+                let row = block.items()[place];
+                if is_gone(row) {
                     *live &= !(1 << place);
                     self.live_rows -= 1;
+                    found.push(row);
                 }
             }
         }
     }
 
     /// The same rows in as few blocks as they need.
-    fn packed(&self, pool: &Arc<Pool>) -> Leaf {
+    pub fn packed(&self, pool: &Arc<Pool>) -> Leaf {
         let mut leaf = Leaf { blocks: Vec::new(), live: Vec::new(), entries: 0, live_rows: 0, ..self.clone() };
         let mut bits = vec![0; self.blocks.first().map_or(0, Block::code_bytes)];
         for (block, live) in self.blocks() {

@@ -8,7 +8,7 @@
 //! Rows that die in an edit may still be read through older snapshots. They are given back when the last of those is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
@@ -16,10 +16,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::graveyard::Graveyard;
 use super::inner::{Child, ChildCoder, Inner, NodeId};
-use super::leaf::Leaf;
+use super::leaf::{Leaf, LeafSource};
 use super::pool::Pool;
 use super::snapshot::{Snapshot, Table};
-use crate::ids::{DEAD, Directory, LeafId, Location, NONE};
+use crate::error::{Error, Result};
+use crate::ids::{DEAD, Directory, LeafId, Location, LocationPage, NONE};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
 use crate::params::Params;
@@ -48,9 +49,48 @@ pub struct Store {
     pub owner: u32,
     /// Encodes children of internal nodes.
     pub coder: ChildCoder,
+    /// Reads what leaves have on disk.
+    pub source: Option<Arc<dyn LeafSource>>,
+    /// Reads ids and locations of rows, as long as [`Store::load_directory`] has not.
+    pages: Option<Arc<dyn RowSource>>,
+    loaded: AtomicBool,
     snapshot: ArcSwap<Snapshot>,
     state: Mutex<State>,
     lock_wait: AtomicU64,
+}
+
+/// Reads the table of rows from disk.
+pub trait RowSource: std::fmt::Debug + Send + Sync {
+    /// The id of a row.
+    fn id(&self, row: Row) -> Result<i64>;
+    /// Pages of the table.
+    fn len(&self) -> usize;
+    /// Calls `each` with row, id and location of the rows of a page.
+    fn read(&self, page: usize, each: &mut dyn FnMut(Row, u64, Location)) -> Result<()>;
+    /// The next id to be given out.
+    fn next_id(&self) -> u64;
+    /// Where the table is, for messages.
+    fn describe(&self) -> String;
+
+    /// True without pages.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a checkpoint holds, to be read when it is needed.
+#[derive(Debug)]
+pub struct OnDisk {
+    /// The vectors.
+    pub vectors: Arc<Vectors>,
+    /// Entries of leaves, unless they are in memory.
+    pub leaves: Option<Arc<dyn LeafSource>>,
+    /// Ids and locations.
+    pub rows: Arc<dyn RowSource>,
+    /// As in [`State`].
+    pub clustered_rows: usize,
+    /// As in [`State`].
+    pub added_since: usize,
 }
 
 /// What changes in place, under the lock.
@@ -62,6 +102,8 @@ pub struct State {
     pub clustered_rows: usize,
     /// Rows added since.
     pub added_since: usize,
+    /// The locations as they were read from disk.
+    pub loaded_locations: Vec<Arc<LocationPage>>,
     leaf_parents: Vec<NodeId>,
     inner_parents: Vec<NodeId>,
     graveyard: Graveyard,
@@ -79,6 +121,7 @@ impl Store {
             directory: Directory::new(),
             clustered_rows: 0,
             added_since: 0,
+            loaded_locations: Vec::new(),
             leaf_parents: topology.leaf_parents,
             inner_parents: topology.inner_parents,
             graveyard: Graveyard::default(),
@@ -93,10 +136,72 @@ impl Store {
             rotation,
             owner: std::process::id(),
             coder,
+            source: None,
+            pages: None,
+            loaded: AtomicBool::new(true),
             snapshot: ArcSwap::from_pointee(topology.snapshot),
             state: Mutex::new(state),
             lock_wait: AtomicU64::new(0),
         }
+    }
+
+    /// A store of what a checkpoint holds. Nothing of it is read yet but `topology`.
+    pub fn restored(empty: Store, topology: Topology, disk: OnDisk) -> Self {
+        let state = State {
+            directory: Directory::new(),
+            clustered_rows: disk.clustered_rows,
+            added_since: disk.added_since,
+            loaded_locations: Vec::new(),
+            leaf_parents: topology.leaf_parents,
+            inner_parents: topology.inner_parents,
+            graveyard: Graveyard::default(),
+        };
+        Self {
+            vectors: disk.vectors,
+            source: disk.leaves,
+            pages: Some(disk.rows),
+            loaded: AtomicBool::new(false),
+            snapshot: ArcSwap::from_pointee(topology.snapshot),
+            state: Mutex::new(state),
+            ..empty
+        }
+    }
+
+    /// Reads ids and locations, where that was put off. Needed before ids are looked up and before anything is changed.
+    pub fn load_directory(&self) -> Result<()> {
+        let Some(pages) = self.pages.as_ref().filter(|_| !self.loaded.load(Ordering::Acquire)) else { return Ok(()) };
+        let mut directory = Directory::new();
+        for page in 0..pages.len() {
+            pages.read(page, &mut |row, id, location| match location {
+                DEAD => directory.set_location(row, DEAD),
+                _ => drop(directory.insert(&self.ids, id as i64, row, location)),
+            })?;
+        }
+        directory.set_next_id(pages.next_id());
+        let rows = self.view().rows;
+        if directory.len() != rows {
+            let what = format!("{} different ids, {rows} rows are expected", directory.len());
+            return Err(Error::corrupt(pages.describe(), what));
+        }
+        let mut state = self.lock();
+        // Another thread may have been faster, and have changed it since.
+        if !self.loaded.load(Ordering::Acquire) {
+            state.loaded_locations = directory.locations();
+            state.directory = directory;
+            self.loaded.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The locations as they were read from disk, once.
+    pub fn take_loaded_locations(&self) -> Vec<Arc<LocationPage>> {
+        std::mem::take(&mut self.lock().loaded_locations)
+    }
+
+    /// Reads the vectors of all rows into memory, where that was put off. Nobody else may use the store yet.
+    pub fn load_vectors(&self) -> Result<()> {
+        let rows: Vec<Row> = self.look(|state, _| state.directory.live_rows().collect());
+        self.vectors.load(&rows)
     }
 
     /// Values of a rotated vector.
@@ -134,17 +239,46 @@ impl Store {
     }
 
     /// Writes the rotated vector of a row that a snapshot lists.
-    pub fn rotate_row(&self, row: Row, out: &mut [f32]) {
-        self.rotation.rotate(self.vectors.get(row), out);
+    pub fn rotate_row(&self, row: Row, out: &mut [f32]) -> Result<()> {
+        self.rotation.rotate(self.vectors.get(row, &mut Vec::new())?, out);
+        Ok(())
     }
 
     /// The rotated vectors of `rows`, one after the other.
-    pub fn rotate_rows(&self, rows: &[Row]) -> Vec<f32> {
+    pub fn rotate_rows(&self, rows: &[Row]) -> Result<Vec<f32>> {
+        self.vectors.expect(rows.iter().copied())?;
         let mut rotated = vec![0.0; rows.len() * self.padded()];
         for (&row, out) in rows.iter().zip(rotated.chunks_exact_mut(self.padded())) {
-            self.rotate_row(row, out);
+            self.rotate_row(row, out)?;
         }
-        rotated
+        Ok(rotated)
+    }
+
+    /// The id of a row that a snapshot lists.
+    #[inline]
+    pub fn id(&self, row: Row) -> Result<i64> {
+        match &self.pages {
+            Some(pages) if !self.loaded.load(Ordering::Acquire) => pages.id(row),
+            _ => Ok(self.ids.get(row) as i64),
+        }
+    }
+
+    /// The entries of `leaf` that are on disk, if there are any.
+    pub fn stored_part(&self, leaf: &Leaf) -> Result<Option<Arc<Leaf>>> {
+        match (leaf.stored(), &self.source) {
+            (None, _) => Ok(None),
+            (Some(stored), _) if stored.pinned.is_some() => Ok(stored.pinned.clone()),
+            (Some(stored), Some(source)) => source.load(stored).map(Some),
+            (Some(_), None) => Err(Error::System("a leaf is on disk, but its checkpoint isn't open".into())),
+        }
+    }
+
+    /// `leaf` with all its entries in memory.
+    pub fn whole(&self, leaf: &Arc<Leaf>) -> Result<Arc<Leaf>> {
+        Ok(match self.stored_part(leaf)? {
+            None => leaf.clone(),
+            Some(base) => Arc::new(leaf.whole(self.pool(), &base)),
+        })
     }
 
     /// Looks at the state with the snapshot that belongs to it.
@@ -369,6 +503,17 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// Of a snapshot; parents follow from it.
+    pub fn of_snapshot(snapshot: Snapshot) -> Self {
+        let (mut leaf_parents, mut inner_parents) = (Vec::new(), Vec::new());
+        set_parent(&mut inner_parents, snapshot.root, NONE);
+        for (id, inner) in snapshot.inners.iter() {
+            let parents = if inner.level == 1 { &mut leaf_parents } else { &mut inner_parents };
+            inner.blocks().iter().for_each(|block| block.items().iter().for_each(|&child| set_parent(parents, child, id)));
+        }
+        Self { snapshot, leaf_parents, inner_parents }
+    }
+
     /// A root over one empty leaf for each centroid.
     pub fn of_centroids(coder: &ChildCoder, centroids: &[super::Centroid], padded: usize) -> Self {
         Self::of_groups(coder, centroids, &[(0..centroids.len() as u32).collect()], padded)

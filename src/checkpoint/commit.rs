@@ -1,0 +1,434 @@
+//! Commit: the present state becomes a checkpoint. See the page of [`checkpoint`](super) for the order of steps and why.
+//!
+//! The cut is one version of the tree with the locations that belong to it, taken under the lock in a moment; all the rest happens while
+//! adds, removals and searches go on. The version is held until the end, so that no row of it is used again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::home::{Home, Info, Last, State};
+use super::leaves::{change_record, whole_record};
+use super::manifest::{CURRENT, Config, FORMAT, Manifest, SegmentFile, VectorFile, manifest_name};
+use super::nodes::{LeafEntry, block_record, node_record, page_record};
+use super::root::{Known, LEAVES, Root, centroid_address};
+use super::rows::RowPage;
+use super::segment::{SegmentWriter, Segments, segment_name};
+use super::vectors::{Layout, VectorWriter, vectors_name};
+use crate::cancel::Task;
+use crate::error::Result;
+use crate::ids::{DEAD, LeafId, LocationPage, PAGE};
+use crate::tree::Centroid;
+use crate::tree::inner::Inner;
+use crate::tree::leaf::{Extent, Leaf, Stored};
+use crate::tree::snapshot::Snapshot;
+use crate::tree::store::Store;
+use crate::vectors::{Row, locate};
+
+/// A leaf gets at most so many records before all its entries are written anew.
+const RECORDS: usize = 4;
+
+/// One moment of an index.
+struct Cut {
+    snapshot: Arc<Snapshot>,
+    locations: Vec<Arc<LocationPage>>,
+    next_id: u64,
+    clustered: [u64; 2],
+    end: Row,
+}
+
+impl Cut {
+    fn take(store: &Store) -> Self {
+        store.look(|state, snapshot| Self {
+            snapshot: snapshot.clone(),
+            locations: state.directory.locations(),
+            next_id: state.directory.next_id(),
+            clustered: [state.clustered_rows as u64, state.added_since as u64],
+            end: store.vectors.end(),
+        })
+    }
+
+    fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
+        let pages = self.locations.iter().enumerate();
+        pages.flat_map(|(page, locations)| {
+            let live = locations.iter().enumerate().filter(|(_, location)| **location != DEAD);
+            live.map(move |(place, _)| (page * PAGE + place) as Row)
+        })
+    }
+}
+
+impl Home {
+    /// Makes the present state of `store`, which is bound to this directory, its newest checkpoint.
+    pub fn commit(&self, store: &Store, task: &Task) -> Result<Info> {
+        let mut state = self.state.lock();
+        let present = store.view().sequence;
+        if let Some(last) = state.last.as_ref().filter(|last| last.sequence == present) {
+            return Ok(Info { version: last.manifest.number, rows: last.manifest.rows, bytes_written: 0 });
+        }
+        store.load_directory()?;
+        state.take_over(store)?;
+        let (cut, info) = self.write(store, &mut state, true, task)?;
+        drop(cut);
+        self.collect(&mut state, store)?;
+        Ok(info)
+    }
+
+    /// Writes the state of a `store` that isn't bound to this directory as its newest checkpoint.
+    pub fn copy(&self, store: &Store, task: &Task) -> Result<Info> {
+        store.load_directory()?;
+        let mut state = self.state.lock();
+        let (_, info) = self.write(store, &mut state, false, task)?;
+        self.collect_files()?;
+        Ok(info)
+    }
+
+    fn write(&self, store: &Store, state: &mut State, own: bool, task: &Task) -> Result<(Cut, Info)> {
+        let cut = Cut::take(store);
+        let number = state.next_number;
+        state.next_number += 1;
+        if own {
+            self.note_retired(store, state, number);
+        }
+        let storage = &**self.segments.storage();
+        let segment = SegmentWriter::new(storage, number, FORMAT)?;
+        let checks = std::mem::take(&mut state.checks);
+        let mut writer = Writer {
+            store,
+            cut: &cut,
+            own,
+            generation: state.generation,
+            last: state.last.as_ref().filter(|_| own),
+            segments: &self.segments,
+            segment,
+            sparse: HashSet::new(),
+            known: Known::default(),
+            stored: Vec::new(),
+            used: BTreeMap::new(),
+            checks,
+            task,
+        };
+        writer.sparse = writer.sparse_segments();
+        let written = writer.write_all(number);
+        // What was kept stays kept, and its checksums known, even if the rest failed.
+        let Writer { checks, known, stored, .. } = writer;
+        state.checks = checks;
+        let (manifest, row_pages, bytes_written) = written?;
+        self.publish(&manifest)?;
+        let info = Info { version: number, rows: manifest.rows, bytes_written };
+        if own {
+            let sequence = mark_stored(store, &cut, stored);
+            state.last = Some(Last { manifest, sequence, locations: cut.locations.clone(), row_pages, known });
+        }
+        Ok((cut, info))
+    }
+
+    /// Puts the manifest in place, then the name of it. All other files are durable by now.
+    fn publish(&self, manifest: &Manifest) -> Result<()> {
+        let storage = self.segments.storage();
+        let name = manifest_name(manifest.number);
+        storage.replace(&name, manifest.encode()?.as_bytes())?;
+        storage.replace(CURRENT, format!("{name}\n").as_bytes())
+    }
+}
+
+/// Points leaves that are as they were at the cut to their entries on disk; returns the version of the tree that the checkpoint holds.
+fn mark_stored(store: &Store, cut: &Cut, stored: Vec<(LeafId, Arc<Stored>)>) -> u64 {
+    let mut edit = store.edit();
+    let unchanged = edit.next.sequence == cut.snapshot.sequence;
+    for (id, stored) in stored {
+        let (Some(before), Some(now)) = (cut.snapshot.leaf(id), edit.next.leaf(id)) else { continue };
+        if Arc::ptr_eq(before, now) {
+            let leaf = Leaf::on_disk(now.reference.clone(), stored, now.care);
+            edit.set_leaf(id, leaf);
+        }
+    }
+    let sequence = if unchanged { edit.next.sequence + 1 } else { cut.snapshot.sequence };
+    edit.publish();
+    sequence
+}
+
+struct Writer<'a> {
+    store: &'a Store,
+    cut: &'a Cut,
+    /// Whether the store is bound to this directory: then what is there already is used again.
+    own: bool,
+    /// Of the files of vectors.
+    generation: u32,
+    last: Option<&'a Last>,
+    segments: &'a Segments,
+    segment: SegmentWriter,
+    /// Segments less than half of which is in use: what is left of them is written anew.
+    sparse: HashSet<u32>,
+    known: Known,
+    stored: Vec<(LeafId, Arc<Stored>)>,
+    /// Segments that the checkpoint needs.
+    used: BTreeMap<u32, u64>,
+    checks: Vec<u32>,
+    task: &'a Task,
+}
+
+impl Writer<'_> {
+    fn write_all(&mut self, number: u32) -> Result<(Manifest, Vec<Extent>, u64)> {
+        let (vectors, vector_bytes) = self.write_vectors()?;
+        let mut root = Root {
+            rows: self.cut.snapshot.rows as u64,
+            end: self.cut.end,
+            next_id: self.cut.next_id,
+            clustered: self.cut.clustered,
+            node: self.cut.snapshot.root,
+            ..Root::default()
+        };
+        root.row_pages = self.write_rows()?;
+        let centroids = self.write_nodes(&mut root)?;
+        self.write_leaves(&mut root, &centroids)?;
+        let place = self.add(&root.encode())?;
+        self.task.check()?;
+        let storage = self.segments.storage();
+        // The writer is used up by its end; the one that takes its place is never written to.
+        let segment = std::mem::replace(&mut self.segment, SegmentWriter::nowhere());
+        let bytes = segment.finish()?;
+        self.used.insert(number, bytes);
+        storage.sync_folder("segments")?;
+        let store = self.store;
+        let manifest = Manifest {
+            format: FORMAT,
+            library: env!("CARGO_PKG_VERSION").to_string(),
+            number,
+            created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            dim: store.vectors.dim(),
+            metric: store.metric.name().to_string(),
+            config: Config::from(&store.params),
+            rows: root.rows,
+            leaves: self.cut.snapshot.leaves.len() as u64,
+            next_id: root.next_id,
+            root: place.into(),
+            segments: self.used.iter().map(|(&number, &bytes)| SegmentFile { number, bytes }).collect(),
+            generation: self.generation,
+            vectors,
+        };
+        Ok((manifest, root.row_pages, bytes + vector_bytes))
+    }
+
+    fn add(&mut self, record: &[u8]) -> Result<Extent> {
+        self.segment.add(record)
+    }
+
+    /// Notes that a record of an earlier commit is still used.
+    fn inherit(&mut self, extent: Extent) {
+        let bytes = self.last.and_then(|last| last.manifest.segments.iter().find(|file| file.number == extent.segment));
+        self.used.entry(extent.segment).or_insert(bytes.map_or(0, |file| file.bytes));
+    }
+
+    fn may_inherit(&self, extent: Extent) -> bool {
+        self.own && !self.sparse.contains(&extent.segment)
+    }
+
+    /// Segments of which less than half is in use, as the last checkpoint has it.
+    fn sparse_segments(&self) -> HashSet<u32> {
+        let Some(last) = self.last else { return HashSet::new() };
+        let mut live: HashMap<u32, u64> = HashMap::new();
+        let mut count = |extent: &Extent| *live.entry(extent.segment).or_default() += u64::from(extent.bytes);
+        last.known.blocks.values().for_each(|(_, extent)| count(extent));
+        last.known.references.values().for_each(|(_, extent)| count(extent));
+        last.known.nodes.values().chain(last.known.leaf_pages.values()).for_each(|(_, extent)| count(extent));
+        last.row_pages.iter().for_each(&mut count);
+        let stored = self.cut.snapshot.leaves.iter().filter_map(|(_, leaf)| leaf.stored());
+        stored.flat_map(|stored| &stored.extents).for_each(&mut count);
+        let sparse = |file: &&SegmentFile| live.get(&file.number).copied().unwrap_or(0) * 2 < file.bytes;
+        last.manifest.segments.iter().filter(sparse).map(|file| file.number).collect()
+    }
+
+    /// Writes the vectors that no checkpoint has yet; returns the files that this one needs, and the bytes written.
+    fn write_vectors(&mut self) -> Result<(Vec<VectorFile>, u64)> {
+        let (store, storage) = (self.store, self.segments.storage());
+        let layout = Layout::new(store.vectors.dim());
+        let mut writer = VectorWriter::new(&**storage, store.vectors.dim(), FORMAT, self.generation);
+        let mut files: BTreeMap<usize, usize> = BTreeMap::new();
+        let (mut fresh, mut room) = (Vec::new(), Vec::new());
+        self.checks.resize(self.checks.len().max(self.cut.end as usize), 0);
+        for row in self.cut.live_rows() {
+            let (slab, place) = locate(row);
+            files.entry(slab).and_modify(|last| *last = place.max(*last)).or_insert(place);
+            if self.own && store.vectors.is_kept(row) {
+                continue;
+            }
+            if row.is_multiple_of(1024) {
+                self.task.check()?;
+            }
+            self.checks[row as usize] = writer.add(row, store.vectors.get(row, &mut room)?)?;
+            fresh.push(row);
+        }
+        writer.close()?;
+        if !fresh.is_empty() {
+            storage.sync_folder("vectors")?;
+        }
+        if self.own {
+            // A manifest may get its name although its commit fails, so these places must not be written again from now on.
+            store.vectors.keep(&fresh);
+        }
+        let files = files.into_iter().map(|(slab, place)| VectorFile { slab, bytes: layout.file_bytes(place) });
+        Ok((files.collect(), (fresh.len() * store.vectors.dim() * size_of::<f32>()) as u64))
+    }
+
+    fn write_rows(&mut self) -> Result<Vec<Extent>> {
+        let pages = (self.cut.end as usize).div_ceil(PAGE);
+        let mut extents = Vec::with_capacity(pages);
+        for page in 0..pages {
+            let locations = self.cut.locations.get(page);
+            let same = |last: &&Last| matches!((last.locations.get(page), locations), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
+            let before = self.last.filter(same).and_then(|last| last.row_pages.get(page).copied());
+            extents.push(match before {
+                Some(extent) if self.may_inherit(extent) => {
+                    self.inherit(extent);
+                    extent
+                }
+                _ => self.write_page(page, locations.map_or(&[DEAD; PAGE], |locations| locations))?,
+            });
+        }
+        Ok(extents)
+    }
+
+    fn write_page(&mut self, page: usize, locations: &LocationPage) -> Result<Extent> {
+        let first = page * PAGE;
+        let alive = |place: usize| locations[place] != DEAD;
+        let id = |place: usize| if alive(place) { self.store.ids.get((first + place) as Row) } else { 0 };
+        let check = |place: usize| if alive(place) { self.checks[first + place] } else { 0 };
+        let page = RowPage { ids: (0..PAGE).map(id).collect(), locations: locations.to_vec(), checks: (0..PAGE).map(check).collect() };
+        self.add(&page.encode())
+    }
+
+    /// Writes the nodes that changed; returns the centroid of each leaf.
+    fn write_nodes(&mut self, root: &mut Root) -> Result<HashMap<LeafId, Centroid>> {
+        let mut centroids = HashMap::new();
+        let snapshot = self.cut.snapshot.clone();
+        for (number, node) in snapshot.inners.iter() {
+            self.task.check()?;
+            let blocks = self.write_blocks(node)?;
+            let record = node_record(node, &blocks);
+            let before = self.last.and_then(|last| last.known.nodes.get(&number));
+            let extent = match before {
+                Some((bytes, extent)) if *bytes == record && self.may_inherit(*extent) => {
+                    let extent = *extent;
+                    self.inherit(extent);
+                    extent
+                }
+                _ => self.add(&record)?,
+            };
+            self.known.nodes.insert(number, (record, extent));
+            root.nodes.push((number, extent));
+            if node.level == 1 {
+                centroids.extend(node.children().map(|child| (child.id, child.centroid)));
+            }
+        }
+        Ok(centroids)
+    }
+
+    fn write_blocks(&mut self, node: &Inner) -> Result<Vec<Extent>> {
+        let mut extents = Vec::with_capacity(node.blocks().len());
+        for block in node.blocks() {
+            let address = Arc::as_ptr(block) as usize;
+            let before = self.last.and_then(|last| last.known.blocks.get(&address)).map(|(_, extent)| *extent);
+            let extent = match before {
+                Some(extent) if self.may_inherit(extent) => {
+                    self.inherit(extent);
+                    extent
+                }
+                _ => self.add(&block_record(block))?,
+            };
+            self.known.blocks.insert(address, (block.clone(), extent));
+            extents.push(extent);
+        }
+        Ok(extents)
+    }
+
+    fn write_leaves(&mut self, root: &mut Root, centroids: &HashMap<LeafId, Centroid>) -> Result<()> {
+        let snapshot = self.cut.snapshot.clone();
+        let mut page: Vec<LeafEntry> = Vec::new();
+        for (id, leaf) in snapshot.leaves.iter() {
+            if page.first().is_some_and(|first| first.id / LEAVES != id / LEAVES) {
+                self.write_leaf_page(root, &mut page)?;
+                self.task.check()?;
+            }
+            let entry = LeafEntry {
+                id,
+                rows: leaf.len() as u32,
+                care: leaf.care,
+                reference: self.write_reference(&leaf.reference, centroids.get(&id))?,
+                extents: self.write_entries(id, leaf)?,
+            };
+            page.push(entry);
+        }
+        self.write_leaf_page(root, &mut page)
+    }
+
+    fn write_leaf_page(&mut self, root: &mut Root, leaves: &mut Vec<LeafEntry>) -> Result<()> {
+        let Some(number) = leaves.first().map(|first| first.id / LEAVES) else { return Ok(()) };
+        let record = page_record(leaves);
+        leaves.clear();
+        let before = self.last.and_then(|last| last.known.leaf_pages.get(&number));
+        let extent = match before {
+            Some((bytes, extent)) if *bytes == record && self.may_inherit(*extent) => {
+                let extent = *extent;
+                self.inherit(extent);
+                extent
+            }
+            _ => self.add(&record)?,
+        };
+        self.known.leaf_pages.insert(number, (record, extent));
+        root.leaf_pages.push((number, extent));
+        Ok(())
+    }
+
+    fn write_reference(&mut self, reference: &Centroid, centroid: Option<&Centroid>) -> Result<Option<Extent>> {
+        if centroid.is_some_and(|centroid| Arc::ptr_eq(centroid, reference)) {
+            return Ok(None);
+        }
+        let address = centroid_address(reference);
+        let before = self.last.and_then(|last| last.known.references.get(&address)).map(|(_, extent)| *extent);
+        let extent = match before {
+            Some(extent) if self.may_inherit(extent) => {
+                self.inherit(extent);
+                extent
+            }
+            _ => self.add(bytemuck::cast_slice(reference))?,
+        };
+        self.known.references.insert(address, (reference.clone(), extent));
+        Ok(Some(extent))
+    }
+
+    /// Writes what of a leaf's entries isn't on disk; returns where all of them are.
+    fn write_entries(&mut self, id: LeafId, leaf: &Arc<Leaf>) -> Result<Vec<Extent>> {
+        if leaf.is_empty() {
+            return Ok(Vec::new());
+        }
+        let before = leaf.stored().filter(|stored| stored.extents.iter().all(|&extent| self.may_inherit(extent))).cloned();
+        let pinned = leaf.stored().is_none_or(|stored| stored.pinned.is_some());
+        let changed = leaf.removed().len() + leaf.rows().count();
+        let extents = match before {
+            Some(before) if changed == 0 => {
+                before.extents.iter().for_each(|&extent| self.inherit(extent));
+                return Ok(before.extents.clone());
+            }
+            Some(before) if changed * 2 <= before.rows && before.extents.len() < RECORDS => {
+                before.extents.iter().for_each(|&extent| self.inherit(extent));
+                let record = change_record(leaf, self.store.encoder.code_bytes());
+                [before.extents.as_slice(), &[self.add(&record)?]].concat()
+            }
+            _ => {
+                let whole = self.store.whole(leaf)?;
+                vec![self.add(&whole_record(&whole.packed(self.store.pool())))?]
+            }
+        };
+        if self.own {
+            let pinned = if pinned { Some(self.store.whole(leaf)?) } else { None };
+            self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned })));
+        }
+        Ok(extents)
+    }
+}
+
+/// All files that a checkpoint needs.
+pub(super) fn files_of(manifest: &Manifest) -> impl Iterator<Item = String> + '_ {
+    let segments = manifest.segments.iter().map(|file| segment_name(file.number));
+    segments.chain(manifest.vectors.iter().map(|file| vectors_name(manifest.generation, file.slab)))
+}

@@ -1,0 +1,88 @@
+//! What was read from disk, for as long as there is room: one budget in bytes for posting lists and pages of vectors.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as Inner;
+
+use crate::error::Result;
+
+/// A place in a file: the file's number (by kind and number) and the offset.
+pub type Key = (u64, u64);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    value: Arc<dyn Any + Send + Sync>,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<Key, Entry> for Bytes {
+    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+        // Keys and bookkeeping of the cache count too.
+        entry.bytes + 96
+    }
+}
+
+/// The cache. Values are shared: one that is dropped from the cache lives on while somebody uses it.
+#[derive(Debug)]
+pub struct Cache {
+    inner: Inner<Key, Entry, Bytes>,
+    read: AtomicU64,
+    loads: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl Cache {
+    /// Room for `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        let items = (bytes / 4096).clamp(64, 1 << 20) as usize;
+        let (read, loads, hits) = Default::default();
+        Self { inner: Inner::with_weighter(items, bytes, Bytes), read, loads, hits }
+    }
+
+    /// The value of `key`. `load` makes it where it isn't there; it says how many bytes it read and how many the value takes.
+    pub fn get<T: Send + Sync + 'static>(&self, key: Key, load: impl FnOnce() -> Result<(T, u64, u64)>) -> Result<Arc<T>> {
+        if let Some(entry) = self.inner.get(&key)
+            && let Ok(value) = entry.value.downcast::<T>()
+        {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(value);
+        }
+        let (value, read, bytes) = load()?;
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.read.fetch_add(read, Ordering::Relaxed);
+        let value = Arc::new(value);
+        self.inner.insert(key, Entry { value: value.clone(), bytes });
+        Ok(value)
+    }
+
+    /// Forgets the value of `key`.
+    pub fn remove(&self, key: &Key) {
+        self.inner.remove(key);
+    }
+
+    /// Empties it.
+    pub fn clear(&self) {
+        self.inner.clear();
+    }
+
+    /// Bytes that the values take.
+    pub fn bytes(&self) -> u64 {
+        self.inner.weight()
+    }
+
+    /// Room, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    /// Bytes read so far; loads; hits.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        (self.read.load(Ordering::Relaxed), self.loads.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
+    }
+}
