@@ -26,7 +26,8 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use durable::Wanted;
+use durable::Disk;
+pub use durable::{CacheStats, Wanted};
 pub use statistics::Stats;
 
 /// A vector index that stays good while it changes. All methods take `&self` and may be called from many threads at once.
@@ -48,6 +49,8 @@ struct Core {
     home: Option<Home>,
     /// The checkpoint that a reader reads.
     held: Option<Held>,
+    /// What is read from disk when it is needed.
+    disk: Option<Disk>,
     /// Whether what a checkpoint left to be balanced was noted.
     noted: Once,
 }
@@ -96,14 +99,14 @@ impl Index {
         }
         params.validate()?;
         let store = Arc::new(Store::new(Kernels::get()?, dim, metric, params.clone()));
-        Ok(Self::of(store, None, None))
+        Ok(Self::of(store, None, None, None))
     }
 
-    fn of(store: Arc<Store>, home: Option<Home>, held: Option<Held>) -> Self {
+    fn of(store: Arc<Store>, home: Option<Home>, held: Option<Held>, disk: Option<Disk>) -> Self {
         let (dim, metric, params) = (store.vectors.dim(), store.metric, store.params.clone());
         let balancer = Balancer::new(store.clone(), params.thread_count(), params.background);
         let (readers, writers, noted) = (OnceLock::new(), OnceLock::new(), Once::new());
-        let core = Core { store, balancer, readers, writers, home, held, noted };
+        let core = Core { store, balancer, readers, writers, home, held, disk, noted };
         Self { dim, metric, params, core: ArcSwapOption::from_pointee(core) }
     }
 
@@ -228,7 +231,7 @@ impl Index {
     /// Sizes, counters, bytes.
     pub fn stats(&self) -> Result<Stats> {
         let core = self.core()?;
-        Ok(Stats::of(&core.store, &core.balancer))
+        Ok(Stats { cache: core.disk.as_ref().map(Disk::stats), ..Stats::of(&core.store, &core.balancer) })
     }
 
     /// Proves the invariants of the index; see [`check`].

@@ -1,7 +1,7 @@
 """Sapwood: a vector index that stays good while it changes.
 
-`Index` holds vectors in memory and answers which are nearest to a query, while rows are added, replaced and removed. `exact_search`
-compares a query with everything: the ground truth.
+`Index` holds vectors in memory and answers which are nearest to a query, while rows are added, replaced and removed. `Writer` and
+`Reader` do so in a directory, with checkpoints that survive a crash. `exact_search` compares a query with everything: the ground truth.
 
 Examples
 --------
@@ -17,18 +17,38 @@ AddResult(added=1000, replaced=0)
 (np.int64(0), np.float32(0.0))
 """
 
-from sapwood._core import Error, Filter, Index, __version__, exact_search
-from sapwood._results import AddResult, SearchResult
+from sapwood._core import (
+    CorruptCheckpoint,
+    Error,
+    Filter,
+    FormatError,
+    Index,
+    LockedError,
+    __version__,
+    exact_search,
+    load,
+)
+from sapwood._results import AddResult, CheckpointInfo, SearchResult
+from sapwood.durable import Checkpoint, Reader, Writer, load_checkpoint
 from sapwood.evaluate import evaluate, recall
 
 __all__ = [
     "AddResult",
+    "Checkpoint",
+    "CheckpointInfo",
+    "CorruptCheckpoint",
     "Error",
     "Filter",
+    "FormatError",
     "Index",
+    "LockedError",
+    "Reader",
     "SearchResult",
+    "Writer",
     "__version__",
     "evaluate",
     "exact_search",
+    "load",
+    "load_checkpoint",
     "recall",
 ]

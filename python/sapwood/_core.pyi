@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, final, type_check_only
@@ -5,9 +6,22 @@ from typing import Any, Literal, TypeAlias, TypedDict, final, type_check_only
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sapwood._results import AddResult, SearchResult
+from sapwood._results import AddResult, CheckpointInfo, SearchResult
 
-__all__ = ["Error", "Filter", "Index", "__version__", "exact_search"]
+__all__ = [
+    "CorruptCheckpoint",
+    "Error",
+    "Filter",
+    "FormatError",
+    "Index",
+    "LockedError",
+    "__version__",
+    "exact_search",
+    "load",
+    "open_reader",
+    "open_writer",
+    "read_manifest",
+]
 
 __version__: str
 
@@ -16,6 +30,7 @@ _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
 _Rows: TypeAlias = ArrayLike | Any
 _Ids: TypeAlias = ArrayLike | Any
 _Progress: TypeAlias = Callable[[int, int], object] | bool | None
+_Path: TypeAlias = str | os.PathLike[str]
 
 @type_check_only
 class _LevelRule(TypedDict, total=False):
@@ -25,6 +40,9 @@ class _LevelRule(TypedDict, total=False):
     least_percent: float
 
 class Error(Exception): ...
+class CorruptCheckpoint(Error): ...
+class FormatError(Error): ...
+class LockedError(Error): ...
 
 @final
 class Filter:
@@ -40,6 +58,8 @@ class Index:
         dim: int,
         metric: _Metric = "cosine",
         *,
+        path: _Path | None = None,
+        keep: int = 1,
         spill: int = 1,
         split_threshold: int | None = None,
         merge_threshold: int | None = None,
@@ -69,6 +89,12 @@ class Index:
     def balance(self, progress: _Progress = None) -> None: ...
     def stats(self) -> dict[str, int | float]: ...
     def validate(self) -> None: ...
+    @staticmethod
+    def open(path: _Path, *, keep: int = 1, threads: int | None = None) -> Index: ...
+    def commit(self, progress: _Progress = None) -> CheckpointInfo: ...
+    def save(self, path: _Path, progress: _Progress = None) -> CheckpointInfo: ...
+    def _clear_cache(self) -> None: ...
+    def _is_clean(self) -> bool: ...
     def close(self) -> None: ...
     @property
     def dim(self) -> int: ...
@@ -89,6 +115,23 @@ class Index:
         /,
     ) -> None: ...
 
+def load(path: _Path, version: int | None = None, *, threads: int | None = None) -> Index: ...
+def open_writer(
+    path: _Path,
+    dim: int | None,
+    metric: _Metric | None,
+    keep: int | None,
+    cache_bytes: int | None,
+    spill: int | None,
+    split_threshold: int | None,
+    merge_threshold: int | None,
+    branching: int | None,
+    profile: Literal["memory", "disk"] | None,
+    seed: int | None,
+    threads: int | None,
+) -> Index: ...
+def open_reader(path: _Path, version: int | None, cache_bytes: int | None, threads: int | None) -> tuple[Index, int]: ...
+def read_manifest(path: _Path, version: int | None) -> tuple[list[int], int, str]: ...
 def exact_search(
     vectors: _Rows,
     queries: _Rows,

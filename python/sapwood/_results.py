@@ -33,6 +33,17 @@ class AddResult(NamedTuple):
     """Ids that were."""
 
 
+class CheckpointInfo(NamedTuple):
+    """What a commit made; unpacks as ``version, rows, bytes_written``."""
+
+    version: int
+    """The checkpoint's number, counted from 1."""
+    rows: int
+    """Live rows in it."""
+    bytes_written: int
+    """Bytes that the commit wrote; 0 where nothing had changed."""
+
+
 class _Pair(NamedTuple):
     ids: NDArray[np.int64]
     """int64, (nq, k) or (k,); -1 where there was no further row."""

@@ -246,7 +246,9 @@ impl Writer<'_> {
         let mut files: BTreeMap<usize, usize> = BTreeMap::new();
         let (mut fresh, mut room) = (Vec::new(), Vec::new());
         self.checks.resize(self.checks.len().max(self.cut.end as usize), 0);
+        self.task.set_total(self.cut.snapshot.rows as u64);
         for row in self.cut.live_rows() {
+            self.task.advance(1);
             let (slab, place) = locate(row);
             files.entry(slab).and_modify(|last| *last = place.max(*last)).or_insert(place);
             if self.own && store.vectors.is_kept(row) {
@@ -428,7 +430,7 @@ impl Writer<'_> {
 }
 
 /// All files that a checkpoint needs.
-pub(super) fn files_of(manifest: &Manifest) -> impl Iterator<Item = String> + '_ {
+pub fn files_of(manifest: &Manifest) -> impl Iterator<Item = String> + '_ {
     let segments = manifest.segments.iter().map(|file| segment_name(file.number));
     segments.chain(manifest.vectors.iter().map(|file| vectors_name(manifest.generation, file.slab)))
 }

@@ -103,6 +103,14 @@ impl Home {
         Ok(Self { segments, keep: keep.max(1), state: Mutex::new(state), _hold: hold })
     }
 
+    /// Whether the newest checkpoint holds the present state of `store`.
+    pub fn is_clean(&self, store: &Store) -> bool {
+        match &self.state.lock().last {
+            Some(last) => last.sequence == store.view().sequence,
+            None => store.view().sequence == 0,
+        }
+    }
+
     /// The files.
     pub fn segments(&self) -> &Arc<Segments> {
         &self.segments

@@ -160,9 +160,14 @@ struct Head {
 }
 
 impl Manifest {
+    /// As JSON.
+    pub fn text(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(|error| Error::System(format!("a manifest can't be written: {error}")))
+    }
+
     /// The file's text.
     pub fn encode(&self) -> Result<String> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| Error::System(format!("a manifest can't be written: {error}")))?;
+        let text = self.text()?;
         Ok(format!("{{\"crc32c\": \"{:08x}\",\n\"manifest\": {text}}}\n", crc32c::crc32c(text.as_bytes())))
     }
 

@@ -13,6 +13,7 @@ mod rows;
 mod segment;
 mod vectors;
 
+pub use commit::files_of;
 pub use home::{Home, Info};
 pub use manifest::{CURRENT, FORMAT, Manifest, current, manifest_name, manifest_numbers};
 pub use open::{Held, Opened, Residence, hold_checkpoint, open};

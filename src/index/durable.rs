@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Index;
 use crate::cancel::Task;
-use crate::checkpoint::{Home, Info, Residence, hold_checkpoint, open};
+use crate::checkpoint::{Home, Info, Manifest, Residence, Segments, files_of, hold_checkpoint, open};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
@@ -27,6 +27,46 @@ pub struct Wanted {
     pub keep: usize,
     /// Bytes of the cache of what is read from disk; `None` keeps everything in memory.
     pub cache_bytes: Option<u64>,
+}
+
+/// What an index reads when it is needed.
+#[derive(Debug)]
+pub struct Disk {
+    cache: Arc<Cache>,
+    segments: Arc<Segments>,
+    files: Vec<String>,
+}
+
+/// Reads from disk so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Bytes in the cache.
+    pub bytes: u64,
+    /// Room in the cache, in bytes.
+    pub capacity: u64,
+    /// Bytes read.
+    pub read: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Lookups that needed no read.
+    pub hits: u64,
+}
+
+impl Disk {
+    fn new(cache: &Arc<Cache>, segments: &Arc<Segments>, manifest: &Manifest) -> Self {
+        Self { cache: cache.clone(), segments: segments.clone(), files: files_of(manifest).collect() }
+    }
+
+    /// The numbers.
+    pub fn stats(&self) -> CacheStats {
+        let (read, reads, hits) = self.cache.counts();
+        CacheStats { bytes: self.cache.bytes(), capacity: self.cache.capacity(), read, reads, hits }
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.cache.clear();
+        self.files.iter().try_for_each(|name| self.segments.file(name)?.evict())
+    }
 }
 
 impl Wanted {
@@ -74,32 +114,48 @@ impl Index {
             }
             let metric = wanted.metric.unwrap_or(Metric::Cosine);
             let store = Store::new(Kernels::get()?, dim, metric, wanted.params.clone());
-            return Ok(Self::of(Arc::new(store), Some(home), None));
+            return Ok(Self::of(Arc::new(store), Some(home), None, None));
         };
-        let opened = open(home.segments(), number, &wanted.residence(), &wanted.params, Some(&home))?;
+        let residence = wanted.residence();
+        let opened = open(home.segments(), number, &residence, &wanted.params, Some(&home))?;
         wanted.check(&opened.store)?;
-        Ok(Self::of(Arc::new(opened.store), Some(home), None))
+        let disk = match &residence {
+            Residence::Disk(cache) => Some(Disk::new(cache, home.segments(), &opened.manifest)),
+            Residence::Memory => None,
+        };
+        Ok(Self::of(Arc::new(opened.store), Some(home), None, disk))
     }
 
     /// Checkpoint `version` of a directory (the newest if `None`) in memory, bound to nothing.
     pub fn load(storage: &Arc<dyn Storage>, version: Option<u32>, others: &Params) -> Result<Self> {
         let held = hold_checkpoint(&**storage, version)?;
-        let segments = Arc::new(crate::checkpoint::Segments::new(storage.clone()));
+        let segments = Arc::new(Segments::new(storage.clone()));
         let opened = open(&segments, held.number, &Residence::Memory, others, None)?;
-        Ok(Self::of(Arc::new(opened.store), None, None))
+        Ok(Self::of(Arc::new(opened.store), None, None, None))
     }
 
     /// Checkpoint `version` of a directory (the newest if `None`) for reading, through a cache.
     pub fn read(storage: &Arc<dyn Storage>, version: Option<u32>, cache: &Arc<Cache>, others: &Params) -> Result<Self> {
         let held = hold_checkpoint(&**storage, version)?;
-        let segments = Arc::new(crate::checkpoint::Segments::new(storage.clone()));
+        let segments = Arc::new(Segments::new(storage.clone()));
         let opened = open(&segments, held.number, &Residence::Disk(cache.clone()), others, None)?;
-        Ok(Self::of(Arc::new(opened.store), None, Some(held)))
+        let disk = Disk::new(cache, &segments, &opened.manifest);
+        Ok(Self::of(Arc::new(opened.store), None, Some(held), Some(disk)))
     }
 
     /// The number of the checkpoint that is read.
     pub fn version(&self) -> Result<Option<u32>> {
         Ok(self.core()?.held.as_ref().map(|held| held.number))
+    }
+
+    /// Forgets what was read from disk, as far as the system lets us its own cache too: the next searches are cold.
+    pub fn clear_cache(&self) -> Result<()> {
+        self.core()?.disk.as_ref().map_or(Ok(()), Disk::clear)
+    }
+
+    /// Whether the directory that the index is bound to holds its present state.
+    pub fn is_clean(&self) -> bool {
+        self.core().is_ok_and(|core| core.home.as_ref().is_none_or(|home| home.is_clean(&core.store)))
     }
 
     /// Makes the present state the newest checkpoint of the directory. After it has returned the state survives the end of the process and

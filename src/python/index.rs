@@ -1,6 +1,7 @@
 //! `Index`: the live tree, as Python holds it.
 #![allow(clippy::doc_lazy_continuation)] // Docstrings are numpydoc for `help()`, not Markdown.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use numpy::{PyArray1, PyArrayMethods};
@@ -10,6 +11,7 @@ use pyo3::types::PyDict;
 
 use super::arguments::{expected, index as integer, size, timeout};
 use super::arrays::{Ids, Matrix};
+use super::durable;
 use super::functions::metric;
 use super::gate::{Call, Share, quick};
 use super::options::{Given, IndexArguments, SearchArguments, neighbours};
@@ -17,7 +19,7 @@ use super::progress::Progress;
 use super::results::{self, Found};
 use super::{bytes_text, grouped};
 use crate::error::Error;
-use crate::index::Index;
+use crate::index::{Index, Wanted};
 use crate::metric::MAX_DIM;
 
 /// Additions of at most this many values run on the calling thread: some hundred rows, some tens of milliseconds.
@@ -47,6 +49,11 @@ const LONG: usize = 4096;
 ///     ``"l2"`` is ``((q - x) ** 2).sum()``, the squared Euclidean distance;
 ///     ``"cosine"`` is ``1 - (q @ x) / (norm(q) * norm(x))``, from 0 to 2, and 1 where either is zero;
 ///     ``"ip"`` is ``-(q @ x)``.
+/// path : str or os.PathLike, optional
+///     A directory to be bound to: `commit` writes checkpoints there. If it holds a checkpoint the index goes on from it, and `dim`, `metric`
+///     and options that are given must be those of the checkpoint. Nobody else may have the directory open for writing.
+/// keep : int, default 1
+///     Checkpoints that a commit keeps in the directory, the newest first.
 /// spill : {1, 0}, default 1
 ///     Further leaves that list a row. One copy takes memory and lets a search visit far fewer rows.
 /// split_threshold : int, optional
@@ -89,21 +96,23 @@ const LONG: usize = 4096;
 /// ((3, 5), array([0, 1, 2]))
 #[pyclass(frozen, weakref, name = "Index", module = "sapwood")]
 pub struct PyIndex {
-    core: Arc<Index>,
+    pub(super) core: Arc<Index>,
 }
 
 #[pymethods]
 impl PyIndex {
     #[new]
     #[pyo3(
-        signature = (dim, metric=None, *, spill=None, split_threshold=None, merge_threshold=None, branching=None, profile=None, seed=None, threads=None),
-        text_signature = "(dim, metric='cosine', *, spill=1, split_threshold=None, merge_threshold=None, branching=8192, profile='memory', seed=0, threads=None)"
+        signature = (dim, metric=None, *, path=None, keep=None, spill=None, split_threshold=None, merge_threshold=None, branching=None, profile=None, seed=None, threads=None),
+        text_signature = "(dim, metric='cosine', *, path=None, keep=1, spill=1, split_threshold=None, merge_threshold=None, branching=8192, profile='memory', seed=0, threads=None)"
     )]
     #[allow(clippy::too_many_arguments)] // Python's keywords.
     fn new<'py>(
         py: Python<'py>,
         dim: &Bound<'py, PyAny>,
         metric: Option<&Bound<'py, PyAny>>,
+        path: Option<PathBuf>,
+        keep: Option<&Bound<'py, PyAny>>,
         spill: Option<&Bound<'py, PyAny>>,
         split_threshold: Option<&Bound<'py, PyAny>>,
         merge_threshold: Option<&Bound<'py, PyAny>>,
@@ -113,10 +122,14 @@ impl PyIndex {
         threads: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let dim = size("dim", dim, 1, MAX_DIM)?;
-        let metric = self::metric(metric)?;
-        let params = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, seed, threads }.params()?;
-        let core = quick(py, || Index::new(dim, metric, params))?;
-        Ok(Self { core: Arc::new(core) })
+        let options = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, seed, threads };
+        let Some(path) = path else {
+            let (metric, params) = (self::metric(metric)?, options.params()?);
+            return Ok(Self { core: Arc::new(quick(py, || Index::new(dim, metric, params))?) });
+        };
+        let metric = metric.map(|metric| self::metric(Some(metric))).transpose()?;
+        let (params, given, keep) = (options.params()?, options.given(), durable::keep(keep)?);
+        durable::bind(py, &path, Wanted { dim: Some(dim), metric, params, given, keep, cache_bytes: None })
     }
 
     /// Add rows, or replace those whose ids are live. The whole batch is applied or nothing.

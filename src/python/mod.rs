@@ -15,6 +15,7 @@
 
 mod arguments;
 mod arrays;
+mod durable;
 mod errors;
 mod filter;
 mod functions;
@@ -31,8 +32,15 @@ use pyo3::prelude::*;
 fn core_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", module.py().get_type::<errors::Error>())?;
+    module.add("CorruptCheckpoint", module.py().get_type::<errors::CorruptCheckpoint>())?;
+    module.add("FormatError", module.py().get_type::<errors::FormatError>())?;
+    module.add("LockedError", module.py().get_type::<errors::LockedError>())?;
     module.add_class::<index::PyIndex>()?;
     module.add_class::<filter::Filter>()?;
+    module.add_function(wrap_pyfunction!(durable::open_writer, module)?)?;
+    module.add_function(wrap_pyfunction!(durable::open_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(durable::read_manifest, module)?)?;
+    module.add_function(wrap_pyfunction!(durable::load, module)?)?;
     module.add_function(wrap_pyfunction!(functions::exact_search, module)?)
 }
 

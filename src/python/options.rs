@@ -47,6 +47,19 @@ impl IndexArguments<'_, '_> {
         })
     }
 
+    /// Options that were given and that a checkpoint keeps.
+    pub fn given(&self) -> Vec<&'static str> {
+        let profile = self.profile.is_some();
+        let kept = [
+            ("spill", self.spill.is_some()),
+            ("split_threshold", self.split_threshold.is_some() || profile),
+            ("merge_threshold", self.merge_threshold.is_some() || profile),
+            ("branching", self.branching.is_some()),
+            ("seed", self.seed.is_some()),
+        ];
+        kept.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+    }
+
     /// The profile's split threshold, and the divisor that makes a merge threshold of one.
     fn profile(&self) -> PyResult<(usize, usize)> {
         let memory = Params::default();

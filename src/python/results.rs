@@ -93,6 +93,16 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("balance_seconds", stats.balance_seconds),
         ("lock_wait_seconds", stats.lock_wait_seconds),
     ];
+    if let Some(cache) = stats.cache {
+        let counts = [
+            ("cache_bytes", cache.bytes),
+            ("cache_capacity", cache.capacity),
+            ("bytes_read", cache.read),
+            ("reads", cache.reads),
+            ("cache_hits", cache.hits),
+        ];
+        counts.iter().try_for_each(|(key, count)| dict.set_item(key, count))?;
+    }
     counts.iter().try_for_each(|(key, count)| dict.set_item(key, count))?;
     numbers.iter().try_for_each(|(key, number)| dict.set_item(key, number))?;
     Ok(dict)

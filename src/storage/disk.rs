@@ -160,6 +160,12 @@ impl ReadAt for DiskFile {
         self.file.metadata().map(|metadata| metadata.len()).map_err(|error| failed(&self.path, error))
     }
 
+    #[cfg(target_os = "linux")]
+    fn evict(&self) -> Result<()> {
+        let done = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        done.map_err(|error| failed(&self.path, error.into()))
+    }
+
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, offset, out).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => {

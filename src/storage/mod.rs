@@ -49,6 +49,11 @@ pub trait ReadAt: Debug + Send + Sync {
     /// Fills `out` from `offset` on; an error where the file ends before.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
+    /// Asks the system to forget what it has cached of the file: for measurements of cold reads. It may not.
+    fn evict(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// True without bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
