@@ -413,7 +413,14 @@ impl Batch {
         let core = self.core.clone();
         let lease = &mut self.lease;
         let filled = core.spread(rows.len(), || lease.fill(start, rows, |row| metric.prepare(row)));
-        filled.map_or(Ok(()), |(row, value)| Err(refused("vectors", row, value)))
+        match filled {
+            None => Ok(()),
+            Some((row, value)) if value.is_finite() => {
+                let expected = format!("values that {} can hold, or storage=\"f32\"", self.core.store.params.storage.name());
+                Err(Error::invalid("vectors", expected, format!("{value} in row {row}")))
+            }
+            Some((row, value)) => Err(refused("vectors", row, value)),
+        }
     }
 
     /// Applies the whole batch: under `ids` (0 to 2^63 - 1, one a row), or under ids that were never given out. Of rows with one id

@@ -10,6 +10,7 @@
 //! | [`kernel`] | the SIMD fence: one table of functions, chosen once a process |
 //! | [`metric`] | l2, cosine, ip: preparation of rows, sign and order of distances |
 //! | [`filter`] | ids that may, or may not, be returned |
+//! | [`value`] | how stored vectors keep their values: f32, f16, bf16, int8 |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
 //! | [`storage`] | files of a checkpoint directory, and a bounded cache of what was read |
@@ -42,6 +43,7 @@ pub mod scratch;
 pub mod search;
 pub mod storage;
 pub mod tree;
+pub mod value;
 pub mod vectors;
 
 pub use error::{Error, Result};

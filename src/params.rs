@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::value::ValueType;
 
 /// Options of an index, fixed when it is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Params {
     pub branching: usize,
     /// Neighbouring leaves that are examined for rows to move after a split (LIRE).
     pub reassign_neighbours: usize,
+    /// How stored vectors keep their values.
+    pub storage: ValueType,
     /// Seed of the rotation and of every clustering.
     pub seed: u64,
     /// Threads for batches and for balancing; `None`: the cores this process may use.
@@ -34,6 +37,7 @@ impl Default for Params {
             merge_threshold: 24,
             branching: 8192,
             reassign_neighbours: 32,
+            storage: ValueType::F32,
             seed: 0,
             threads: None,
             background: true,

@@ -20,6 +20,7 @@ use crate::dataset::Rows;
 use crate::dataset::rows::not_finite;
 use crate::error::{Error, Result};
 use crate::kernel::prefetch;
+use crate::value::ValueType;
 
 /// Number of a stored row; dense, used again after the row died.
 pub type Row = u32;
@@ -64,10 +65,11 @@ impl Words {
     }
 }
 
-/// The full vectors: `dim` f32 values a row.
+/// The full vectors: rows of `dim` values, all of one [`ValueType`].
 #[derive(Debug)]
 pub struct Vectors {
     dim: usize,
+    kind: ValueType,
     slabs: [OnceLock<MmapRaw>; SLABS],
     numbers: Mutex<Numbers>,
     shelf: Option<Shelf>,
@@ -85,8 +87,8 @@ struct Numbers {
 
 /// Vectors that are on disk.
 pub trait VectorSource: std::fmt::Debug + Send + Sync {
-    /// Reads the vector of `row`.
-    fn read(&self, row: Row, out: &mut [f32]) -> Result<()>;
+    /// Reads the stored bytes of `row`.
+    fn read(&self, row: Row, out: &mut [u8]) -> Result<()>;
     /// Begins to read the vectors of `rows`, which are about to be asked for.
     fn expect(&self, rows: &[Row]) -> Result<()>;
 }
@@ -114,22 +116,32 @@ impl Shelf {
 
 impl Vectors {
     /// An empty store.
-    pub fn new(dim: usize) -> Self {
-        Self { dim, slabs: Default::default(), numbers: Mutex::default(), shelf: None }
+    pub fn new(dim: usize, kind: ValueType) -> Self {
+        Self { dim, kind, slabs: Default::default(), numbers: Mutex::default(), shelf: None }
     }
 
     /// A store whose first `rows` rows are on disk, all of them kept.
-    pub fn on_shelf(dim: usize, rows: Row, source: Arc<dyn VectorSource>) -> Self {
+    pub fn on_shelf(dim: usize, kind: ValueType, rows: Row, source: Arc<dyn VectorSource>) -> Self {
         let words = (rows as usize).div_ceil(64);
         let shelf = Shelf { source, rows, resident: (0..words).map(|_| AtomicU64::new(0)).collect() };
         let full = |word: usize| u64::MAX >> (64 - (rows as usize - word * 64).min(64));
         let numbers = Numbers { next: rows, kept: (0..words).map(full).collect(), ..Numbers::default() };
-        Self { dim, slabs: Default::default(), numbers: Mutex::new(numbers), shelf: Some(shelf) }
+        Self { dim, kind, slabs: Default::default(), numbers: Mutex::new(numbers), shelf: Some(shelf) }
     }
 
     /// Values a row.
     pub fn dim(&self) -> usize {
         self.dim
+    }
+
+    /// The type of the stored values.
+    pub fn kind(&self) -> ValueType {
+        self.kind
+    }
+
+    /// Bytes of a stored row.
+    pub fn row_bytes(&self) -> usize {
+        self.kind.row_bytes(self.dim)
     }
 
     /// Bytes in memory of the rows that were ever in use.
@@ -138,7 +150,7 @@ impl Vectors {
             let resident: u32 = shelf.resident.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
             (shelf.rows - resident) as usize
         });
-        (self.numbers.lock().next as usize - on_disk) * self.dim * size_of::<f32>()
+        (self.numbers.lock().next as usize - on_disk) * self.row_bytes()
     }
 
     /// Takes `count` rows for writing.
@@ -166,7 +178,7 @@ impl Vectors {
     fn map_slabs(&self, last: usize) -> Result<()> {
         for slab in 0..=last {
             if self.slabs[slab].get().is_none() {
-                let bytes = (FIRST << slab).saturating_mul(self.dim * size_of::<f32>());
+                let bytes = (FIRST << slab).saturating_mul(self.row_bytes());
                 let map = MmapMut::map_anon(bytes).map_err(|_| Error::OutOfMemory { bytes, purpose: "the store of vectors" })?;
                 // Reads are scattered: with large pages they miss the translation cache far less. A refusal costs only speed.
                 #[cfg(target_os = "linux")]
@@ -179,29 +191,46 @@ impl Vectors {
         Ok(())
     }
 
-    fn pointer(&self, row: Row) -> Option<*mut f32> {
+    fn pointer(&self, row: Row) -> Option<*mut u8> {
         let (slab, place) = locate(row);
         let map = self.slabs.get(slab)?.get()?;
         // SAFETY: `place` is below the slab's rows, so the slot lies within the mapping, which is never unmapped before `self` goes.
-        Some(unsafe { map.as_mut_ptr().cast::<f32>().add(place * self.dim) })
+        Some(unsafe { map.as_mut_ptr().add(place * self.row_bytes()) })
     }
 
-    /// The vector of a row that a snapshot lists; read into `room` if it is on disk.
+    /// The vector of a row that a snapshot lists; in `room` if it must be read from disk or decoded.
+    #[inline]
     pub fn get<'a>(&'a self, row: Row, room: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+        if self.kind == ValueType::F32 && !self.is_on_disk(row) {
+            return Ok(bytemuck::cast_slice(self.resident(row)));
+        }
+        let mut bytes = Vec::new();
+        room.resize(self.dim, 0.0);
+        self.kind.decode(self.raw(row, &mut bytes)?, room);
+        Ok(room)
+    }
+
+    /// The stored bytes of a row that a snapshot lists; read into `room` if they are on disk.
+    pub fn raw<'a>(&'a self, row: Row, room: &'a mut Vec<u32>) -> Result<&'a [u8]> {
         match &self.shelf {
             Some(shelf) if shelf.holds(row) => {
-                room.resize(self.dim, 0.0);
-                shelf.source.read(row, room)?;
-                Ok(room)
+                // Whole words, so that all types of values are aligned.
+                room.resize(self.row_bytes() / 4, 0);
+                shelf.source.read(row, bytemuck::cast_slice_mut(room))?;
+                Ok(bytemuck::cast_slice(room))
             }
             _ => Ok(self.resident(row)),
         }
     }
 
-    fn resident(&self, row: Row) -> &[f32] {
+    fn is_on_disk(&self, row: Row) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| shelf.holds(row))
+    }
+
+    fn resident(&self, row: Row) -> &[u8] {
         match self.pointer(row) {
-            // SAFETY: the slot holds `dim` values, zeroed or written; nobody writes it while a snapshot lists the row (rule of use).
-            Some(slot) => unsafe { std::slice::from_raw_parts(slot, self.dim) },
+            // SAFETY: the slot has this many bytes, zeroed or written; nobody writes it while a snapshot lists the row (rule of use).
+            Some(slot) => unsafe { std::slice::from_raw_parts(slot, self.row_bytes()) },
             None => &[],
         }
     }
@@ -215,7 +244,7 @@ impl Vectors {
         for &row in rows.iter().filter(|&&row| shelf.holds(row)) {
             if let Some(slot) = self.pointer(row) {
                 // SAFETY: nobody else has a reference to the slot: the row is on disk, and nobody uses the store (rule of use).
-                shelf.source.read(row, unsafe { std::slice::from_raw_parts_mut(slot, self.dim) })?;
+                shelf.source.read(row, unsafe { std::slice::from_raw_parts_mut(slot, self.row_bytes()) })?;
                 shelf.set_resident(row);
             }
         }
@@ -224,7 +253,7 @@ impl Vectors {
 
     /// Begins to fetch the vector of `row` into the processor's cache.
     pub fn prefetch(&self, row: Row) {
-        if !self.shelf.as_ref().is_some_and(|shelf| shelf.holds(row)) {
+        if !self.is_on_disk(row) {
             prefetch(self.resident(row));
         }
     }
@@ -308,8 +337,8 @@ impl Lease {
         &self.rows
     }
 
-    /// Copies `values` into the rows from `start` on, checks that each copy is finite and lets `prepare` change it; on all threads of the
-    /// pool that this thread belongs to. Returns the first row (counted from the batch's first) with a value that isn't.
+    /// Copies `values` into the rows from `start` on, checks that each copy is finite, lets `prepare` change it and stores it; on all threads
+    /// of the pool that this thread belongs to. Returns the first row (counted from the batch's first) with a value that can't be stored.
     pub fn fill(&mut self, start: usize, values: Rows<'_>, prepare: impl Fn(&mut [f32]) + Sync) -> Option<(usize, f32)> {
         let vectors = &self.vectors;
         let rows = &self.rows[start..start + values.len()];
@@ -318,14 +347,24 @@ impl Lease {
             if let Some(shelf) = &vectors.shelf {
                 shelf.set_resident(row);
             }
-            // SAFETY: the lease owns the row alone and names it once, so this is the only reference to its slot of `dim` values.
-            let slot = unsafe { std::slice::from_raw_parts_mut(slot, vectors.dim) };
-            slot.copy_from_slice(values.row(i));
-            if let Some(bad) = not_finite(slot) {
-                return Some((start + i, bad));
-            }
-            prepare(slot);
-            None
+            // SAFETY: the lease owns the row alone and names it once, so this is the only reference to its slot of so many bytes.
+            let slot = unsafe { std::slice::from_raw_parts_mut(slot, vectors.row_bytes()) };
+            let ready = |row: &mut [f32]| {
+                row.copy_from_slice(values.row(i));
+                let bad = not_finite(row);
+                if bad.is_none() {
+                    prepare(row);
+                }
+                bad
+            };
+            let bad = match vectors.kind {
+                ValueType::F32 => ready(bytemuck::cast_slice_mut(slot)),
+                kind => {
+                    let mut row = vec![0.0; vectors.dim];
+                    ready(&mut row).or_else(|| kind.encode(&row, slot))
+                }
+            };
+            bad.map(|bad| (start + i, bad))
         };
         if rows.len() < 512 || rayon::current_thread_index().is_none() {
             rows.iter().enumerate().find_map(one)

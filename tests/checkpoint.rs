@@ -12,6 +12,7 @@ use sapwood::index::{Index, Wanted};
 use sapwood::metric::Metric;
 use sapwood::params::{Params, SearchOptions};
 use sapwood::storage::{Cache, Fault, Memory, Mode, Storage};
+use sapwood::value::ValueType;
 
 const DIM: usize = 12;
 
@@ -267,6 +268,36 @@ fn saving_over_a_directory_leaves_no_moment_without_a_checkpoint() {
         let fault = Fault::new(storage(&memory), 3 + round, Mode::Stop);
         assert!(loaded.save(&(Arc::new(fault) as Arc<dyn Storage>), &Task::new()).is_err());
         assert_same(&read(&memory.after_kill()), &before);
+    }
+}
+
+#[test]
+fn vectors_of_fewer_bytes_come_back_as_they_are_stored() {
+    for storage_type in ValueType::ALL {
+        let mut random = Pcg64Mcg::seed_from_u64(2);
+        let memory = Memory::new();
+        let mut wanted = wanted(None);
+        wanted.params.storage = storage_type;
+        let index = Index::bind(&storage(&memory), &wanted).unwrap();
+        let mut model = Model::new();
+        (0..8).for_each(|_| step(&index, &mut model, &mut random));
+        index.commit(&Task::new()).unwrap();
+        let ids = index.ids().unwrap();
+        let stored = index.get(&ids, &Task::new()).unwrap();
+        for (x, y) in stored.iter().zip(model.values().flatten()) {
+            assert!((x - y).abs() < 0.01, "{x} and {y}");
+        }
+        index.validate(&Task::new()).unwrap();
+        let answers: Vec<_> = (0..5).map(|i| exact(&index, &stored[i * DIM..(i + 1) * DIM], 4)).collect();
+        assert_eq!(answers[0].1[0], 0.0, "a stored row is at distance 0 from itself");
+        drop(index);
+        let lazy = Index::bind(&storage(&memory), &Wanted { cache_bytes: Some(1 << 13), ..wanted.clone() }).unwrap();
+        let load = Index::load(&storage(&memory), None, &Params::default()).unwrap();
+        for other in [&lazy, &load, &read(&memory)] {
+            assert_eq!(other.get(&ids, &Task::new()).unwrap(), stored);
+            assert_eq!((0..5).map(|i| exact(other, &stored[i * DIM..(i + 1) * DIM], 4)).collect::<Vec<_>>(), answers);
+            other.validate(&Task::new()).unwrap();
+        }
     }
 }
 

@@ -30,6 +30,7 @@ _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
 _Rows: TypeAlias = ArrayLike | Any
 _Ids: TypeAlias = ArrayLike | Any
 _Progress: TypeAlias = Callable[[int, int], object] | bool | None
+_Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8"]
 _Path: TypeAlias = str | os.PathLike[str]
 
 @type_check_only
@@ -65,6 +66,7 @@ class Index:
         merge_threshold: int | None = None,
         branching: int = 8192,
         profile: Literal["memory", "disk"] = "memory",
+        storage: _Storage = "f32",
         seed: int = 0,
         threads: int | None = None,
     ) -> Index: ...
@@ -101,7 +103,7 @@ class Index:
     @property
     def metric(self) -> Literal["cosine", "l2", "ip"]: ...
     @property
-    def config(self) -> dict[str, int]: ...
+    def config(self) -> dict[str, int | str]: ...
     @property
     def closed(self) -> bool: ...
     def __contains__(self, id: int, /) -> bool: ...
@@ -127,6 +129,7 @@ def open_writer(
     merge_threshold: int | None,
     branching: int | None,
     profile: Literal["memory", "disk"] | None,
+    storage: _Storage | None,
     seed: int | None,
     threads: int | None,
 ) -> Index: ...

@@ -75,8 +75,8 @@ class _Handle:
         -------
         dict
             As `Index.stats`; and, where posting lists and vectors are read when they are needed, ``cache_bytes`` and ``cache_capacity``:
-            bytes in the cache and its room, ``bytes_read`` and ``reads``: bytes and reads from disk so far, ``cache_hits``: lookups that
-            needed no read.
+            bytes in the cache and its room, ``bytes_read`` and ``reads``: bytes and reads from disk so far, ``bytes_read_postings`` and
+            ``bytes_read_vectors``: the parts of it, ``cache_hits``: lookups that needed no read.
         """
         return self._index.stats()
 
@@ -107,7 +107,7 @@ class _Handle:
         return self._index.metric
 
     @property
-    def config(self) -> dict[str, int]:
+    def config(self) -> dict[str, int | str]:
         """The options in force; see `Index.config`."""
         return self._index.config
 
@@ -148,7 +148,7 @@ class Writer(_Handle):
         Room for what is read from disk.
     keep : int, default 1
         Checkpoints that a commit keeps, the newest first. Older ones go as soon as no reader holds them.
-    spill, split_threshold, merge_threshold, branching, profile, seed, threads
+    spill, split_threshold, merge_threshold, branching, profile, storage, seed, threads
         As for `Index`. Options that a checkpoint keeps (all but `threads`) must be those of the index that is there.
 
     Raises
@@ -191,10 +191,11 @@ class Writer(_Handle):
         merge_threshold: int | None = None,
         branching: int | None = None,
         profile: Literal["memory", "disk"] | None = None,
+        storage: Literal["f32", "f16", "bf16", "int8"] | None = None,
         seed: int | None = None,
         threads: int | None = None,
     ) -> None:
-        options = (spill, split_threshold, merge_threshold, branching, profile, seed, threads)
+        options = (spill, split_threshold, merge_threshold, branching, profile, storage, seed, threads)
         self._index = _core.open_writer(path, dim, metric, keep, cache_bytes, *options)
         self._path = os.path.realpath(path)
 
@@ -331,8 +332,9 @@ def _describe(handle: Writer | Reader, more: str = "") -> str:
     kind = type(handle).__name__
     if handle.closed:
         return f"{kind}({handle.path!r}, closed)"
-    stats = handle.stats()
-    return f"{kind}({handle.path!r}{more}, dim={handle.dim}, metric={handle.metric!r}, rows={stats['rows']:,}, leaves={stats['leaves']:,})"
+    stats, storage = handle.stats(), handle.config["storage"]
+    what = f"dim={handle.dim}, metric={handle.metric!r}" + ("" if storage == "f32" else f", storage={storage!r}")
+    return f"{kind}({handle.path!r}{more}, {what}, rows={stats['rows']:,}, leaves={stats['leaves']:,})"
 
 
 class Checkpoint:
@@ -368,7 +370,7 @@ class Checkpoint:
         self.rows: int = manifest["rows"]
         self.leaves: int = manifest["leaves"]
         self.metric: str = manifest["metric"]
-        self.config: Mapping[str, int] = manifest["config"]
+        self.config: Mapping[str, int | str] = manifest["config"]
         self.created = float(manifest["created"])
         self.library: str = manifest["library"]
         self.bytes: int = sum(file["bytes"] for file in [*manifest["segments"], *manifest["vectors"]])

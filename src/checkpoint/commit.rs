@@ -241,8 +241,8 @@ impl Writer<'_> {
     /// Writes the vectors that no checkpoint has yet; returns the files that this one needs, and the bytes written.
     fn write_vectors(&mut self) -> Result<(Vec<VectorFile>, u64)> {
         let (store, storage) = (self.store, self.segments.storage());
-        let layout = Layout::new(store.vectors.dim());
-        let mut writer = VectorWriter::new(&**storage, store.vectors.dim(), FORMAT, self.generation);
+        let layout = Layout::new(store.vectors.dim(), store.vectors.kind());
+        let mut writer = VectorWriter::new(&**storage, layout, FORMAT, self.generation);
         let mut files: BTreeMap<usize, usize> = BTreeMap::new();
         let (mut fresh, mut room) = (Vec::new(), Vec::new());
         self.checks.resize(self.checks.len().max(self.cut.end as usize), 0);
@@ -257,7 +257,7 @@ impl Writer<'_> {
             if row.is_multiple_of(1024) {
                 self.task.check()?;
             }
-            self.checks[row as usize] = writer.add(row, store.vectors.get(row, &mut room)?)?;
+            self.checks[row as usize] = writer.add(row, store.vectors.raw(row, &mut room)?)?;
             fresh.push(row);
         }
         writer.close()?;
@@ -269,7 +269,7 @@ impl Writer<'_> {
             store.vectors.keep(&fresh);
         }
         let files = files.into_iter().map(|(slab, place)| VectorFile { slab, bytes: layout.file_bytes(place) });
-        Ok((files.collect(), (fresh.len() * store.vectors.dim() * size_of::<f32>()) as u64))
+        Ok((files.collect(), (fresh.len() * store.vectors.row_bytes()) as u64))
     }
 
     fn write_rows(&mut self) -> Result<Vec<Extent>> {

@@ -7,7 +7,7 @@ use super::segment::Segments;
 use crate::error::Result;
 use crate::kernel::BLOCK;
 use crate::quantize::Factors;
-use crate::storage::Cache;
+use crate::storage::{Cache, Kind};
 use crate::tree::block::Block;
 use crate::tree::leaf::{Extent, Leaf, LeafSource, Stored, lanes};
 use crate::tree::pool::Pool;
@@ -118,9 +118,9 @@ impl Leaves {
 
 impl LeafSource for Leaves {
     fn load(&self, stored: &Stored) -> Result<Arc<Leaf>> {
-        let key = stored.extents.last().map_or((0, 0), |extent| (1 << 32 | u64::from(extent.segment), extent.offset));
+        let key = stored.extents.last().map_or((0, 0), |extent| (extent.segment, extent.offset));
         let read: u64 = stored.extents.iter().map(|extent: &Extent| u64::from(extent.bytes)).sum();
-        self.cache.get(key, || {
+        self.cache.get((Kind::Segment, key.0, key.1), || {
             let leaf = self.read(stored)?;
             let bytes = leaf.bytes() as u64;
             Ok((leaf, read, bytes))

@@ -8,6 +8,7 @@ use crate::metric::{MAX_DIM, Metric};
 use crate::params::Params;
 use crate::storage::{Storage, read_whole};
 use crate::tree::leaf::Extent;
+use crate::value::ValueType;
 
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
@@ -72,6 +73,8 @@ pub struct Config {
     pub branching: usize,
     /// See [`Params`].
     pub reassign_neighbours: usize,
+    /// See [`Params`]; the name of the type.
+    pub storage: String,
     /// See [`Params`].
     pub seed: u64,
 }
@@ -123,6 +126,7 @@ impl From<&Params> for Config {
             merge_threshold: params.merge_threshold,
             branching: params.branching,
             reassign_neighbours: params.reassign_neighbours,
+            storage: params.storage.name().to_string(),
             seed: params.seed,
         }
     }
@@ -137,6 +141,7 @@ impl Config {
             merge_threshold: self.merge_threshold,
             branching: self.branching,
             reassign_neighbours: self.reassign_neighbours,
+            storage: ValueType::from_name(&self.storage).unwrap_or_default(),
             seed: self.seed,
             ..others.clone()
         }
@@ -188,8 +193,13 @@ impl Manifest {
             return Err(Error::Format { file, found: head.format, writer: head.library, known: u64::from(FORMAT) });
         }
         let manifest: Self = serde_json::from_str(text).map_err(broken)?;
-        if manifest.number != number || manifest.dim == 0 || manifest.dim > MAX_DIM || manifest.metric().is_none() {
-            return Err(Error::corrupt(file, "the manifest's number, dim or metric is out of range"));
+        if manifest.number != number
+            || manifest.dim == 0
+            || manifest.dim > MAX_DIM
+            || manifest.metric().is_none()
+            || ValueType::from_name(&manifest.config.storage).is_none()
+        {
+            return Err(Error::corrupt(file, "the manifest's number, dim, metric or storage is out of range"));
         }
         manifest.config.params(&Params::default()).validate().map_err(|error| Error::corrupt(file, error.to_string()))?;
         Ok(manifest)

@@ -8,7 +8,7 @@ use super::manifest::{Manifest, current, manifest_name, manifest_numbers};
 use super::root::{Root, read_tree};
 use super::rows::RowPages;
 use super::segment::Segments;
-use super::vectors::DiskVectors;
+use super::vectors::{DiskVectors, Layout};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::params::Params;
@@ -93,11 +93,13 @@ pub fn open(segments: &Arc<Segments>, number: u32, residence: &Residence, others
         Residence::Disk(cache) => cache.clone(),
         Residence::Memory => Arc::new(Cache::new(1 << 20)),
     };
-    let source = Arc::new(DiskVectors::new(segments.clone(), cache.clone(), rows.clone(), manifest.dim, manifest.generation));
+    let kind = empty.vectors.kind();
+    let layout = Layout::new(manifest.dim, kind);
+    let source = Arc::new(DiskVectors::new(segments.clone(), cache.clone(), rows.clone(), layout, manifest.generation));
     for file in &manifest.vectors {
         source.check(file.slab, file.bytes)?;
     }
-    let vectors = Arc::new(Vectors::on_shelf(manifest.dim, root.end, source));
+    let vectors = Arc::new(Vectors::on_shelf(manifest.dim, kind, root.end, source));
     let leaves = Arc::new(Leaves::new(segments.clone(), cache, empty.pool().clone(), empty.encoder.code_bytes(), vectors.clone()));
     let mut topology = Topology::of_snapshot(snapshot);
     if matches!(residence, Residence::Memory) {

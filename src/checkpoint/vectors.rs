@@ -10,7 +10,8 @@ use super::bytes::put;
 use super::rows::RowPages;
 use super::segment::Segments;
 use crate::error::{Error, Result};
-use crate::storage::{Cache, Key, Storage, WriteAt};
+use crate::storage::{Cache, Key, Kind, Storage, WriteAt};
+use crate::value::ValueType;
 use crate::vectors::{Row, VectorSource, locate};
 
 /// Bytes of a page, and of the header.
@@ -29,12 +30,13 @@ pub fn vectors_name(generation: u32, slab: usize) -> String {
 pub struct Layout {
     stride: usize,
     dim: usize,
+    kind: ValueType,
 }
 
 impl Layout {
-    /// Of rows of `dim` f32 values.
-    pub fn new(dim: usize) -> Self {
-        Self { stride: dim * size_of::<f32>(), dim }
+    /// Of rows of `dim` values.
+    pub fn new(dim: usize, kind: ValueType) -> Self {
+        Self { stride: kind.row_bytes(dim), dim, kind }
     }
 
     /// Offset of the place of a row in its file, and where the pages that hold it begin and end.
@@ -55,8 +57,8 @@ impl Layout {
         put(&mut out, format);
         put(&mut out, slab as u32);
         put(&mut out, self.dim as u32);
-        // The type of the values: 0 is f32.
-        put(&mut out, 0u32);
+        // The type of the values.
+        put(&mut out, self.kind as u32);
         let check = crc32c::crc32c(&out);
         put(&mut out, check);
         out.resize(PAGE_BYTES, 0);
@@ -79,14 +81,14 @@ pub struct VectorWriter<'a> {
 }
 
 impl<'a> VectorWriter<'a> {
-    /// A writer of rows of `dim` values.
-    pub fn new(storage: &'a dyn Storage, dim: usize, format: u32, generation: u32) -> Self {
+    /// A writer of rows that lie as `layout` says.
+    pub fn new(storage: &'a dyn Storage, layout: Layout, format: u32, generation: u32) -> Self {
         let (open, start, buffer, ends) = (None, 0, Vec::new(), HashMap::new());
-        Self { storage, layout: Layout::new(dim), format, generation, open, start, buffer, ends }
+        Self { storage, layout, format, generation, open, start, buffer, ends }
     }
 
     /// Writes a row, in ascending order; returns the checksum of its bytes.
-    pub fn add(&mut self, row: Row, vector: &[f32]) -> Result<u32> {
+    pub fn add(&mut self, row: Row, bytes: &[u8]) -> Result<u32> {
         let (slab, place) = locate(row);
         if self.open.as_ref().is_none_or(|(open, _)| *open != slab) {
             self.close()?;
@@ -104,7 +106,6 @@ impl<'a> VectorWriter<'a> {
         } else {
             self.buffer.resize(self.buffer.len() + (offset - end) as usize, 0);
         }
-        let bytes: &[u8] = bytemuck::cast_slice(vector);
         self.buffer.extend_from_slice(bytes);
         self.ends.insert(slab, place);
         Ok(crc32c::crc32c(bytes))
@@ -141,9 +142,9 @@ pub struct DiskVectors {
 }
 
 impl DiskVectors {
-    /// Vectors of `dim` values.
-    pub fn new(segments: Arc<Segments>, cache: Arc<Cache>, rows: Arc<RowPages>, dim: usize, generation: u32) -> Self {
-        Self { segments, cache, rows, layout: Layout::new(dim), generation }
+    /// Vectors that lie as `layout` says.
+    pub fn new(segments: Arc<Segments>, cache: Arc<Cache>, rows: Arc<RowPages>, layout: Layout, generation: u32) -> Self {
+        Self { segments, cache, rows, layout, generation }
     }
 
     /// Checks the header and the length of a file.
@@ -165,10 +166,10 @@ impl DiskVectors {
     }
 
     /// Copies a row out of its page; false if that isn't what was written.
-    fn copy_row(&self, row: Row, out: &mut [f32]) -> Result<bool> {
+    fn copy_row(&self, row: Row, out: &mut [u8]) -> Result<bool> {
         let (page, start) = self.page(row)?;
         let Some(bytes) = page.get(start..start + self.layout.stride) else { return Ok(false) };
-        bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+        out.copy_from_slice(bytes);
         Ok(crc32c::crc32c(bytes) == self.rows.check(row)?)
     }
 
@@ -189,11 +190,11 @@ impl DiskVectors {
 
 /// Where the cache has a page of file `slab`.
 fn key(slab: usize, start: u64) -> Key {
-    (2 << 32 | slab as u64, start)
+    (Kind::Vectors, slab as u32, start)
 }
 
 impl VectorSource for DiskVectors {
-    fn read(&self, row: Row, out: &mut [f32]) -> Result<()> {
+    fn read(&self, row: Row, out: &mut [u8]) -> Result<()> {
         if self.copy_row(row, out)? {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
 use crate::params::Params;
-use crate::storage::{Cache, Storage};
+use crate::storage::{Cache, Kind, Storage};
 use crate::tree::store::Store;
 
 /// What the caller says of an index that may be there already.
@@ -44,8 +44,10 @@ pub struct CacheStats {
     pub bytes: u64,
     /// Room in the cache, in bytes.
     pub capacity: u64,
-    /// Bytes read.
-    pub read: u64,
+    /// Bytes of posting lists that were read.
+    pub postings_read: u64,
+    /// Bytes of vectors that were read, whole pages.
+    pub vectors_read: u64,
     /// Reads.
     pub reads: u64,
     /// Lookups that needed no read.
@@ -59,8 +61,10 @@ impl Disk {
 
     /// The numbers.
     pub fn stats(&self) -> CacheStats {
-        let (read, reads, hits) = self.cache.counts();
-        CacheStats { bytes: self.cache.bytes(), capacity: self.cache.capacity(), read, reads, hits }
+        let cache = &self.cache;
+        let (reads, hits) = cache.counts();
+        let (postings_read, vectors_read) = (cache.read(Kind::Segment), cache.read(Kind::Vectors));
+        CacheStats { bytes: cache.bytes(), capacity: cache.capacity(), postings_read, vectors_read, reads, hits }
     }
 
     fn clear(&self) -> Result<()> {
@@ -96,6 +100,10 @@ impl Wanted {
         ];
         for (name, there, given) in options.into_iter().filter(|(name, ..)| self.given.contains(name)) {
             number(name, there as u64, given as u64)?;
+        }
+        if self.given.contains(&"storage") && there.storage != given.storage {
+            let expected = format!("{:?}, as in the checkpoint", there.storage.name());
+            return Err(Error::invalid("storage", expected, format!("{:?}", given.storage.name())));
         }
         if self.given.contains(&"seed") { number("seed", there.seed, given.seed) } else { Ok(()) }
     }

@@ -230,7 +230,7 @@ fn require_checkpoint(py: Python<'_>, path: &Path) -> PyResult<()> {
 
 /// The index of a directory for writing, with what it has on disk read when it is needed. See `sapwood.Writer`.
 #[pyfunction]
-#[pyo3(signature = (path, dim, metric, keep, cache_bytes, spill, split_threshold, merge_threshold, branching, profile, seed, threads))]
+#[pyo3(signature = (path, dim, metric, keep, cache_bytes, spill, split_threshold, merge_threshold, branching, profile, storage, seed, threads))]
 #[allow(clippy::too_many_arguments)] // Python's keywords.
 pub fn open_writer<'py>(
     py: Python<'py>,
@@ -244,10 +244,11 @@ pub fn open_writer<'py>(
     merge_threshold: Option<&Bound<'py, PyAny>>,
     branching: Option<&Bound<'py, PyAny>>,
     profile: Option<&Bound<'py, PyAny>>,
+    storage: Option<&Bound<'py, PyAny>>,
     seed: Option<&Bound<'py, PyAny>>,
     threads: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<PyIndex> {
-    let options = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, seed, threads };
+    let options = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, storage, seed, threads };
     let wanted = Wanted {
         dim: dim.map(|dim| size("dim", dim, 1, MAX_DIM)).transpose()?,
         metric: metric.map(|metric| self::metric(Some(metric))).transpose()?,

@@ -17,10 +17,10 @@ use super::gate::{Call, Share, quick};
 use super::options::{Given, IndexArguments, SearchArguments, neighbours};
 use super::progress::Progress;
 use super::results::{self, Found};
-use super::{bytes_text, grouped};
 use crate::error::Error;
 use crate::index::{Index, Wanted};
 use crate::metric::MAX_DIM;
+use crate::value::ValueType;
 
 /// Additions of at most this many values run on the calling thread: some hundred rows, some tens of milliseconds.
 const SHORT_ADD: usize = 1 << 18;
@@ -65,6 +65,9 @@ const LONG: usize = 4096;
 ///     A node with more children is split, 4 to 1,048,576.
 /// profile : {"memory", "disk"}, default "memory"
 ///     Small leaves, or leaves large enough to be worth a read from disk.
+/// storage : {"f32", "f16", "bf16", "int8"}, default "f32"
+///     How stored vectors keep their values: as they came, in half the bytes or (with one scale a row) in a quarter. Distances are exactly
+///     those of what is stored, which `get` returns.
 /// seed : int, default 0
 ///     Seed of the rotation and of every clustering, 0 to 2**64 - 1.
 /// threads : int, optional
@@ -103,8 +106,8 @@ pub struct PyIndex {
 impl PyIndex {
     #[new]
     #[pyo3(
-        signature = (dim, metric=None, *, path=None, keep=None, spill=None, split_threshold=None, merge_threshold=None, branching=None, profile=None, seed=None, threads=None),
-        text_signature = "(dim, metric='cosine', *, path=None, keep=1, spill=1, split_threshold=None, merge_threshold=None, branching=8192, profile='memory', seed=0, threads=None)"
+        signature = (dim, metric=None, *, path=None, keep=None, spill=None, split_threshold=None, merge_threshold=None, branching=None, profile=None, storage=None, seed=None, threads=None),
+        text_signature = "(dim, metric='cosine', *, path=None, keep=1, spill=1, split_threshold=None, merge_threshold=None, branching=8192, profile='memory', storage='f32', seed=0, threads=None)"
     )]
     #[allow(clippy::too_many_arguments)] // Python's keywords.
     fn new<'py>(
@@ -118,11 +121,12 @@ impl PyIndex {
         merge_threshold: Option<&Bound<'py, PyAny>>,
         branching: Option<&Bound<'py, PyAny>>,
         profile: Option<&Bound<'py, PyAny>>,
+        storage: Option<&Bound<'py, PyAny>>,
         seed: Option<&Bound<'py, PyAny>>,
         threads: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let dim = size("dim", dim, 1, MAX_DIM)?;
-        let options = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, seed, threads };
+        let options = IndexArguments { spill, split_threshold, merge_threshold, branching, profile, storage, seed, threads };
         let Some(path) = path else {
             let (metric, params) = (self::metric(metric)?, options.params()?);
             return Ok(Self { core: Arc::new(quick(py, || Index::new(dim, metric, params))?) });
@@ -404,7 +408,7 @@ impl PyIndex {
         self.core.metric().name()
     }
 
-    /// The options in force: a dict of ``spill``, ``split_threshold``, ``merge_threshold``, ``branching``, ``seed`` and ``threads``.
+    /// The options in force: a dict of ``spill``, ``split_threshold``, ``merge_threshold``, ``branching``, ``storage``, ``seed`` and ``threads``.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let params = self.core.params();
@@ -413,6 +417,7 @@ impl PyIndex {
         dict.set_item("split_threshold", params.split_threshold)?;
         dict.set_item("merge_threshold", params.merge_threshold)?;
         dict.set_item("branching", params.branching)?;
+        dict.set_item("storage", params.storage.name())?;
         dict.set_item("seed", params.seed)?;
         dict.set_item("threads", params.thread_count())?;
         Ok(dict)
@@ -457,11 +462,13 @@ impl PyIndex {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let shape = format!("Index(dim={}, metric='{}'", self.core.dim(), self.core.metric().name());
+        let storage = match self.core.params().storage {
+            ValueType::F32 => String::new(),
+            kind => format!(", storage='{}'", kind.name()),
+        };
+        let shape = format!("Index(dim={}, metric='{}'{storage}", self.core.dim(), self.core.metric().name());
         match py.detach(|| self.core.stats()) {
-            Ok(stats) => {
-                format!("{shape}, rows={}, leaves={}, {})", grouped(stats.rows), grouped(stats.leaves), bytes_text(results::bytes(&stats)))
-            }
+            Ok(stats) => format!("{shape}, {})", results::summary(&stats)),
             Err(Error::Closed) => format!("{shape}, closed)"),
             Err(error) => format!("{shape}, {error})"),
         }

@@ -8,6 +8,7 @@ use super::arguments::{expected, number, size, text, threads};
 use super::filter;
 use crate::error::Error;
 use crate::params::{LevelRule, MAX_K, Params, Rerank, SearchOptions};
+use crate::value::ValueType;
 
 /// The options of `Index` as they came; None means the profile's default.
 pub struct IndexArguments<'a, 'py> {
@@ -21,6 +22,8 @@ pub struct IndexArguments<'a, 'py> {
     pub branching: Option<&'a Bound<'py, PyAny>>,
     /// "memory" or "disk".
     pub profile: Option<&'a Bound<'py, PyAny>>,
+    /// "f32", "f16", "bf16" or "int8".
+    pub storage: Option<&'a Bound<'py, PyAny>>,
     /// Seed of rotation and clustering.
     pub seed: Option<&'a Bound<'py, PyAny>>,
     /// Threads for batches and balancing.
@@ -41,10 +44,18 @@ impl IndexArguments<'_, '_> {
             // A share of the threshold in force, so that one of the two may be given alone.
             merge_threshold: given("merge_threshold", self.merge_threshold, split_threshold / merge_divisor)?,
             branching: given("branching", self.branching, default.branching)?,
+            storage: self.storage()?,
             seed: self.seed.map_or(Ok(default.seed), |seed| super::arguments::whole("seed", seed, 0, u64::MAX))?,
             threads: threads(self.threads)?,
             ..default
         })
+    }
+
+    fn storage(&self) -> PyResult<ValueType> {
+        let wanted = "\"f32\", \"f16\", \"bf16\" or \"int8\"";
+        let Some(value) = self.storage else { return Ok(ValueType::default()) };
+        let name = text("storage", value, wanted)?;
+        Ok(ValueType::from_name(&name).ok_or_else(|| Error::invalid("storage", wanted, format!("{name:?}")))?)
     }
 
     /// Options that were given and that a checkpoint keeps.
@@ -55,6 +66,7 @@ impl IndexArguments<'_, '_> {
             ("split_threshold", self.split_threshold.is_some() || profile),
             ("merge_threshold", self.merge_threshold.is_some() || profile),
             ("branching", self.branching.is_some()),
+            ("storage", self.storage.is_some()),
             ("seed", self.seed.is_some()),
         ];
         kept.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use super::{bytes_text, grouped};
 use crate::error::{Error, Result};
 use crate::index::{AddResult, SearchResult, Stats};
 
@@ -97,7 +98,9 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         let counts = [
             ("cache_bytes", cache.bytes),
             ("cache_capacity", cache.capacity),
-            ("bytes_read", cache.read),
+            ("bytes_read", cache.postings_read + cache.vectors_read),
+            ("bytes_read_postings", cache.postings_read),
+            ("bytes_read_vectors", cache.vectors_read),
             ("reads", cache.reads),
             ("cache_hits", cache.hits),
         ];
@@ -111,4 +114,9 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
 /// All the memory that an index knows of.
 pub fn bytes(stats: &Stats) -> u64 {
     stats.bytes_vectors + stats.bytes_postings + stats.bytes_tree + stats.bytes_ids
+}
+
+/// What `repr` says of the size.
+pub fn summary(stats: &Stats) -> String {
+    format!("rows={}, leaves={}, {}", grouped(stats.rows), grouped(stats.leaves), bytes_text(bytes(stats)))
 }

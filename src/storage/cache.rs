@@ -9,8 +9,17 @@ use quick_cache::sync::Cache as Inner;
 
 use crate::error::Result;
 
-/// A place in a file: the file's number (by kind and number) and the offset.
-pub type Key = (u64, u64);
+/// A place in a file: the file's kind and number, and the offset.
+pub type Key = (Kind, u32, u64);
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A segment.
+    Segment,
+    /// A file of vectors.
+    Vectors,
+}
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -32,7 +41,7 @@ impl Weighter<Key, Entry> for Bytes {
 #[derive(Debug)]
 pub struct Cache {
     inner: Inner<Key, Entry, Bytes>,
-    read: AtomicU64,
+    read: [AtomicU64; 2],
     loads: AtomicU64,
     hits: AtomicU64,
 }
@@ -55,7 +64,7 @@ impl Cache {
         }
         let (value, read, bytes) = load()?;
         self.loads.fetch_add(1, Ordering::Relaxed);
-        self.read.fetch_add(read, Ordering::Relaxed);
+        self.read[key.0 as usize].fetch_add(read, Ordering::Relaxed);
         let value = Arc::new(value);
         self.inner.insert(key, Entry { value: value.clone(), bytes });
         Ok(value)
@@ -81,8 +90,13 @@ impl Cache {
         self.inner.capacity()
     }
 
-    /// Bytes read so far; loads; hits.
-    pub fn counts(&self) -> (u64, u64, u64) {
-        (self.read.load(Ordering::Relaxed), self.loads.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
+    /// Bytes read so far from files of a kind.
+    pub fn read(&self, kind: Kind) -> u64 {
+        self.read[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Loads, and lookups that needed none.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.loads.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
     }
 }

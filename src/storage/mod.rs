@@ -16,7 +16,7 @@ mod disk;
 mod fault;
 mod memory;
 
-pub use cache::{Cache, Key};
+pub use cache::{Cache, Key, Kind};
 pub use disk::Disk;
 pub use fault::{Fault, Mode};
 pub use memory::Memory;

@@ -129,8 +129,8 @@ impl Store {
         Self {
             kernels,
             metric,
+            vectors: Arc::new(Vectors::new(dim, params.storage)),
             params,
-            vectors: Arc::new(Vectors::new(dim)),
             ids: Words::default(),
             encoder: Encoder::new(kernels, form, padded),
             rotation,
