@@ -15,7 +15,7 @@ use crate::vectors::Row;
 /// 1. each live id has one row, and each row of a leaf is live;
 /// 2. each live row is exactly once in each leaf that its location names, which are distinct, and in no other;
 /// 3. each leaf and each node is reached from the root exactly once, over levels that fall by one;
-/// 4. each code is what encoding the stored vector again gives.
+/// 4. each code is what encoding the stored vector again gives; nearly so if the index comes from disk, maybe from another machine.
 pub fn check(store: &Store, task: &Task) -> Result<()> {
     let (snapshot, located, ids) = store.look(|state, snapshot| (snapshot.clone(), locations(state), state.directory.len()));
     if located.len() != ids || snapshot.rows != ids {
@@ -108,6 +108,13 @@ fn bits(factors: Factors) -> [u32; 3] {
     [factors.add, factors.rescale, factors.error].map(f32::to_bits)
 }
 
+/// Another processor adds up in another order: where a coordinate is next to zero its bit may differ, and factors do in their last digits.
+fn alike(found: &[u8], expected: &[u8], a: Factors, b: Factors) -> bool {
+    let bits: u32 = found.iter().zip(expected).map(|(a, b)| (a ^ b).count_ones()).sum();
+    let near = |a: f32, b: f32| (a - b).abs() <= 1e-3 * (1e-3 + a.abs().max(b.abs())) || a.to_bits() == b.to_bits();
+    bits as usize <= 1 + found.len() / 8 && near(a.add, b.add) && near(a.rescale, b.rescale) && near(a.error, b.error)
+}
+
 fn check_codes(store: &Store, snapshot: &Snapshot, task: &Task) -> Result<()> {
     let mut rotated = vec![0.0; store.padded()];
     let mut residual = vec![0.0; store.padded()];
@@ -121,7 +128,8 @@ fn check_codes(store: &Store, snapshot: &Snapshot, task: &Task) -> Result<()> {
                 store.rotate_row(row, &mut rotated)?;
                 let factors = store.encoder.encode(&rotated, &leaf.reference, &mut residual, &mut expected);
                 block.take(place, &mut found);
-                if found != expected || bits(factors) != bits(block.factors(place)) {
+                let same = found == expected && bits(factors) == bits(block.factors(place));
+                if !same && !(store.is_restored() && alike(&found, &expected, factors, block.factors(place))) {
                     return broken(format!("the code of row {row} in leaf {id} isn't that of its vector"));
                 }
             }

@@ -167,6 +167,11 @@ impl Store {
         }
     }
 
+    /// Whether it was read from a checkpoint.
+    pub fn is_restored(&self) -> bool {
+        self.pages.is_some()
+    }
+
     /// Reads ids and locations, where that was put off. Needed before ids are looked up and before anything is changed.
     pub fn load_directory(&self) -> Result<()> {
         let Some(pages) = self.pages.as_ref().filter(|_| !self.loaded.load(Ordering::Acquire)) else { return Ok(()) };
