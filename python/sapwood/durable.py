@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any
 
 from sapwood import _core
-from sapwood._results import AddResult, CheckpointInfo, SearchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+    from typing import Literal, TypeAlias
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from sapwood._results import AddResult, CheckpointInfo, SearchResult
+
+    _Path: TypeAlias = str | os.PathLike[str]
+    _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
+    _Progress: TypeAlias = Callable[[int, int], object] | bool | None
+    _Rows: TypeAlias = ArrayLike | Any
 
 __all__ = ["Checkpoint", "Reader", "Writer", "load_checkpoint"]
-
-_Path: TypeAlias = str | os.PathLike[str]
-_Metric: TypeAlias = Literal["cosine", "l2", "ip"]
-_Progress: TypeAlias = Callable[[int, int], object] | bool | None
-_Rows: TypeAlias = ArrayLike | Any
 
 
 class _Handle:

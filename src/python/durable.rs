@@ -314,8 +314,8 @@ pub fn open_reader(
 /// >>> path = tempfile.mkdtemp()
 /// >>> index = sw.Index(2)
 /// >>> _ = index.add(np.eye(2))
-/// >>> index.save(path)
-/// CheckpointInfo(version=1, rows=2, bytes_written=...)
+/// >>> index.save(path).version
+/// 1
 /// >>> len(sw.load(path))
 /// 2
 #[pyfunction]
