@@ -11,6 +11,8 @@ mod open;
 mod root;
 mod rows;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod vectors;
 
 pub use commit::files_of;

@@ -18,6 +18,9 @@ use crate::vectors::Row;
 /// Leaves of a page.
 pub const LEAVES: u32 = 64;
 
+/// Leaves and nodes have smaller numbers: they are given out from 0 on, and 4 billion rows don't need more.
+const MOST: u32 = 1 << 27;
+
 /// See the module's page.
 #[derive(Debug, Clone, Default)]
 pub struct Root {
@@ -98,6 +101,9 @@ pub fn read_tree(segments: &Segments, root: &Root, pool: &Arc<Pool>, padded: usi
     let mut centroids: HashMap<u32, Centroid> = HashMap::new();
     let mut children = HashMap::new();
     for &(id, extent) in &root.nodes {
+        if id >= MOST {
+            return broken(segments, format!("node {id} is out of range"));
+        }
         let (node, extents) = read_node(segments, extent, pool, padded)?;
         known.nodes.insert(id, (super::nodes::node_record(&node, &extents), extent));
         for (block, &extent) in node.blocks().iter().zip(&extents) {
@@ -117,7 +123,7 @@ pub fn read_tree(segments: &Segments, root: &Root, pool: &Arc<Pool>, padded: usi
         known.leaf_pages.insert(page, (super::nodes::page_record(&entries), extent));
         for entry in entries {
             let id = entry.id;
-            if id / LEAVES != page {
+            if id / LEAVES != page || id >= MOST {
                 return broken(segments, format!("leaf {id} is listed on page {page}"));
             }
             let Some(centroid) = centroids.remove(&id) else {

@@ -37,8 +37,8 @@ impl<T> Table<T> {
     /// Sets or clears node `id`.
     pub fn set(&mut self, id: u32, node: Option<Arc<T>>) {
         let (chunk, place) = (id as usize / CHUNK, id as usize % CHUNK);
-        while chunk >= self.chunks.len() {
-            self.chunks.push(Arc::new([const { None }; CHUNK]));
+        if chunk >= self.chunks.len() {
+            self.chunks.resize(chunk + 1, Arc::new([const { None }; CHUNK]));
         }
         let slot = &mut Arc::make_mut(&mut self.chunks[chunk])[place];
         self.len += usize::from(node.is_some());
