@@ -114,6 +114,12 @@ impl Error {
         Self::Io { path: path.into(), errno: error.raw_os_error(), kind: error.kind(), message: error.to_string() }
     }
 
+    /// Whether the process, or the system, has as many files open as it may.
+    pub fn is_too_many_files(&self) -> bool {
+        let numbers: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+        matches!(self, Self::Io { errno: Some(number), .. } if numbers.contains(number))
+    }
+
     /// Bytes that are not what was written.
     pub fn corrupt(file: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Corrupt { file: file.into(), what: what.into() }

@@ -16,6 +16,7 @@ use memmap2::{MmapMut, MmapRaw};
 use parking_lot::Mutex;
 use rayon::prelude::*;
 
+use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::dataset::rows::not_finite;
 use crate::error::{Error, Result};
@@ -236,12 +237,13 @@ impl Vectors {
     }
 
     /// Reads rows that are on disk into memory, to stay there. Nobody may read or write the store meanwhile.
-    pub fn load(self: &Arc<Self>, rows: &[Row]) -> Result<()> {
+    pub fn load(self: &Arc<Self>, rows: &[Row], task: &Task) -> Result<()> {
         let Some(shelf) = &self.shelf else { return Ok(()) };
         if let Some(&last) = rows.last() {
             self.map_slabs(locate(last).0)?;
         }
         for &row in rows.iter().filter(|&&row| shelf.holds(row)) {
+            task.check()?;
             if let Some(slot) = self.pointer(row) {
                 // SAFETY: nobody else has a reference to the slot: the row is on disk, and nobody uses the store (rule of use).
                 shelf.source.read(row, unsafe { std::slice::from_raw_parts_mut(slot, self.row_bytes()) })?;

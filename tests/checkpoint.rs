@@ -83,7 +83,7 @@ fn a_checkpoint_is_read_written_on_and_loaded_as_it_was_committed() {
         for life in 0..6 {
             // In turn in memory and on disk, with a cache that holds almost nothing.
             let cache = if life % 2 == 0 { None } else { Some(1 << 13) };
-            let index = Index::bind(&storage(&memory), &wanted(cache)).unwrap();
+            let index = Index::bind(&storage(&memory), &wanted(cache), &Task::new()).unwrap();
             assert_same(&index, &model);
             for _ in 0..random.random_range(1..5) {
                 for _ in 0..random.random_range(0..6) {
@@ -101,7 +101,7 @@ fn a_checkpoint_is_read_written_on_and_loaded_as_it_was_committed() {
                     (found.ids, found.distances)
                 };
                 assert_eq!(search(&reader), search(&index), "the reader answers as the index did");
-                assert_eq!(search(&Index::load(&storage(&memory), None, &Params::default()).unwrap()), search(&index));
+                assert_eq!(search(&Index::load(&storage(&memory), None, &Params::default(), &Task::new()).unwrap()), search(&index));
             }
             // What isn't committed is gone.
             let kept = model.clone();
@@ -115,7 +115,7 @@ fn a_checkpoint_is_read_written_on_and_loaded_as_it_was_committed() {
 fn older_checkpoints_show_what_they_held_and_disk_use_is_bounded() {
     let mut random = Pcg64Mcg::seed_from_u64(7);
     let memory = Memory::new();
-    let index = Index::bind(&storage(&memory), &Wanted { keep: 3, ..wanted(None) }).unwrap();
+    let index = Index::bind(&storage(&memory), &Wanted { keep: 3, ..wanted(None) }, &Task::new()).unwrap();
     let mut model = Model::new();
     let mut past = BTreeMap::new();
     let mut most = 0;
@@ -126,7 +126,7 @@ fn older_checkpoints_show_what_they_held_and_disk_use_is_bounded() {
         let version = index.commit(&Task::new()).unwrap().version;
         past.insert(version, model.clone());
         for (&version, then) in past.iter().rev().take(3) {
-            assert_same(&Index::load(&storage(&memory), Some(version), &Params::default()).unwrap(), then);
+            assert_same(&Index::load(&storage(&memory), Some(version), &Params::default(), &Task::new()).unwrap(), then);
         }
         let bytes: usize = memory.lengths().iter().map(|(_, bytes)| bytes).sum();
         if round < 20 {
@@ -140,7 +140,7 @@ fn older_checkpoints_show_what_they_held_and_disk_use_is_bounded() {
 fn a_reader_keeps_its_checkpoint_while_the_writer_goes_on() {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let memory = Memory::new();
-    let index = Index::bind(&storage(&memory), &wanted(None)).unwrap();
+    let index = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
     let mut model = Model::new();
     (0..10).for_each(|_| step(&index, &mut model, &mut random));
     index.commit(&Task::new()).unwrap();
@@ -173,7 +173,7 @@ fn fail_at(mode: Mode, cache: Option<u64>, at: u64) -> bool {
     let mut random = Pcg64Mcg::seed_from_u64(11);
     let memory = Memory::new();
     let mut before = Model::new();
-    let first = Index::bind(&storage(&memory), &wanted(None)).unwrap();
+    let first = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
     (0..8).for_each(|_| step(&first, &mut before, &mut random));
     first.commit(&Task::new()).unwrap();
     (0..3).for_each(|_| step(&first, &mut before, &mut random));
@@ -182,7 +182,7 @@ fn fail_at(mode: Mode, cache: Option<u64>, at: u64) -> bool {
 
     let fault = Fault::new(storage(&memory), u64::MAX, mode);
     let faulty: Arc<dyn Storage> = Arc::new(fault.clone());
-    let index = Index::bind(&faulty, &wanted(cache)).unwrap();
+    let index = Index::bind(&faulty, &wanted(cache), &Task::new()).unwrap();
     let mut model = before.clone();
     (0..4).for_each(|_| step(&index, &mut model, &mut random));
     fault.arm(at);
@@ -191,7 +191,7 @@ fn fail_at(mode: Mode, cache: Option<u64>, at: u64) -> bool {
     let reached = fault.calls() - first_call > at;
     // A collection that fails is no failure of the commit before it, but is reported all the same.
     for left in [memory.after_kill(), memory.after_power_loss()] {
-        let reopened = Index::bind(&storage(&left), &wanted(None)).unwrap();
+        let reopened = Index::bind(&storage(&left), &wanted(None), &Task::new()).unwrap();
         let present = if reopened.ids().unwrap() == model.keys().copied().collect::<Vec<_>>() { &model } else { &before };
         assert!(failed || std::ptr::eq(present, &model), "a commit that returned is there");
         assert_same(&reopened, present);
@@ -216,7 +216,7 @@ fn fail_at(mode: Mode, cache: Option<u64>, at: u64) -> bool {
 fn every_flipped_byte_and_every_truncation_is_an_error_or_does_no_harm() {
     let mut random = Pcg64Mcg::seed_from_u64(5);
     let memory = Memory::new();
-    let index = Index::bind(&storage(&memory), &wanted(None)).unwrap();
+    let index = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
     let mut model = Model::new();
     (0..6).for_each(|_| step(&index, &mut model, &mut random));
     index.commit(&Task::new()).unwrap();
@@ -260,7 +260,7 @@ fn saving_over_a_directory_leaves_no_moment_without_a_checkpoint() {
     for round in 0..5 {
         (0..4).for_each(|_| step(&index, &mut model, &mut random));
         index.save(&storage(&memory), &Task::new()).unwrap();
-        let loaded = Index::load(&storage(&memory), None, &Params { background: false, ..Params::default() }).unwrap();
+        let loaded = Index::load(&storage(&memory), None, &Params { background: false, ..Params::default() }, &Task::new()).unwrap();
         assert_same(&loaded, &model);
         let before = model.clone();
         let mut other = model.clone();
@@ -278,7 +278,7 @@ fn vectors_of_fewer_bytes_come_back_as_they_are_stored() {
         let memory = Memory::new();
         let mut wanted = wanted(None);
         wanted.params.storage = storage_type;
-        let index = Index::bind(&storage(&memory), &wanted).unwrap();
+        let index = Index::bind(&storage(&memory), &wanted, &Task::new()).unwrap();
         let mut model = Model::new();
         (0..8).for_each(|_| step(&index, &mut model, &mut random));
         index.commit(&Task::new()).unwrap();
@@ -291,8 +291,8 @@ fn vectors_of_fewer_bytes_come_back_as_they_are_stored() {
         let answers: Vec<_> = (0..5).map(|i| exact(&index, &stored[i * DIM..(i + 1) * DIM], 4)).collect();
         assert_eq!(answers[0].1[0], 0.0, "a stored row is at distance 0 from itself");
         drop(index);
-        let lazy = Index::bind(&storage(&memory), &Wanted { cache_bytes: Some(1 << 13), ..wanted.clone() }).unwrap();
-        let load = Index::load(&storage(&memory), None, &Params::default()).unwrap();
+        let lazy = Index::bind(&storage(&memory), &Wanted { cache_bytes: Some(1 << 13), ..wanted.clone() }, &Task::new()).unwrap();
+        let load = Index::load(&storage(&memory), None, &Params::default(), &Task::new()).unwrap();
         for other in [&lazy, &load, &read(&memory)] {
             assert_eq!(other.get(&ids, &Task::new()).unwrap(), stored);
             assert_eq!((0..5).map(|i| exact(other, &stored[i * DIM..(i + 1) * DIM], 4)).collect::<Vec<_>>(), answers);
@@ -306,7 +306,7 @@ fn an_empty_index_is_committed_and_filled_and_emptied() {
     let memory = Memory::new();
     let mut model = Model::new();
     for count in [0, 1, 0, 3] {
-        let index = Index::bind(&storage(&memory), &wanted(None)).unwrap();
+        let index = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
         assert_same(&index, &model);
         index.remove(&[0, 1, 2]).unwrap();
         model = (0..count).map(|id| (id, vec![id as f32; DIM])).collect();
@@ -317,7 +317,7 @@ fn an_empty_index_is_committed_and_filled_and_emptied() {
         assert_same(&index, &model);
         assert_same(&read(&memory), &model);
     }
-    let index = Index::bind(&storage(&memory), &wanted(None)).unwrap();
+    let index = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
     let again = index.commit(&Task::new()).unwrap();
     assert_eq!(again.bytes_written, 0, "nothing changed");
 }
@@ -325,9 +325,9 @@ fn an_empty_index_is_committed_and_filled_and_emptied() {
 #[test]
 fn only_one_writer() {
     let memory = Memory::new();
-    let index = Index::bind(&storage(&memory), &wanted(None)).unwrap();
-    let error = Index::bind(&storage(&memory), &wanted(None)).unwrap_err();
+    let index = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
+    let error = Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap_err();
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     index.close();
-    Index::bind(&storage(&memory), &wanted(None)).unwrap();
+    Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
 }

@@ -37,7 +37,7 @@ fn root() -> std::path::PathBuf {
 fn write() {
     let storage: Arc<dyn Storage> = Arc::new(Disk::create(&root().join(sapwood::checkpoint::FORMAT.to_string())).unwrap());
     let wanted = Wanted { dim: Some(DIM), metric: Some(Metric::L2), params: params(), keep: 1, ..Wanted::default() };
-    let index = Index::bind(&storage, &wanted).unwrap();
+    let index = Index::bind(&storage, &wanted, &Task::new()).unwrap();
     let add = |ids: Vec<i64>| {
         let values: Vec<f32> = ids.iter().flat_map(|&id| row(id)).collect();
         index.add(Rows::new("vectors", &values, DIM).unwrap(), Some(&ids), &Task::new()).unwrap();
@@ -55,7 +55,7 @@ fn old_checkpoints_are_read() {
     let mut seen = 0;
     for entry in std::fs::read_dir(root()).unwrap() {
         let storage: Arc<dyn Storage> = Arc::new(Disk::open(&entry.unwrap().path()).unwrap());
-        let loaded = Index::load(&storage, None, &Params::default()).unwrap();
+        let loaded = Index::load(&storage, None, &Params::default(), &Task::new()).unwrap();
         let reader = Index::read(&storage, None, &Arc::new(Cache::new(1 << 20)), &Params::default()).unwrap();
         for index in [&loaded, &reader] {
             assert_eq!((index.dim(), index.metric(), index.params().split_threshold), (DIM, Metric::L2, 16));

@@ -116,8 +116,8 @@ impl Home {
         self.publish(&manifest)?;
         let info = Info { version: number, rows: manifest.rows, bytes_written };
         if own {
-            let sequence = mark_stored(store, &cut, stored);
-            state.last = Some(Last { manifest, sequence, locations: cut.locations.clone(), row_pages, known });
+            let (sequence, changes) = (mark_stored(store, &cut, stored), cut.snapshot.changes);
+            state.last = Some(Last { manifest, sequence, changes, locations: cut.locations.clone(), row_pages, known });
         }
         Ok((cut, info))
     }

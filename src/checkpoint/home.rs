@@ -69,6 +69,8 @@ pub(super) struct Last {
     pub manifest: Manifest,
     /// The version of the tree that it holds.
     pub sequence: u64,
+    /// The changes of rows that it holds.
+    pub changes: u64,
     pub locations: Vec<Arc<LocationPage>>,
     pub row_pages: Vec<Extent>,
     pub known: Known,
@@ -98,17 +100,16 @@ impl Home {
         let segments = Arc::new(Segments::new(storage.clone()));
         let manifests = manifest_numbers(&**storage)?;
         let used = storage.list("segments")?.iter().filter_map(|name| segment_number(name)).max();
-        let next_number = manifests.last().copied().max(used).map_or(1, |number| number + 1);
+        let Some(next_number) = manifests.last().copied().max(used).unwrap_or(0).checked_add(1) else {
+            return Err(Error::corrupt(storage.describe("manifests"), "a file has the largest number that there is"));
+        };
         let state = State { next_number, generation: next_number, ..State::default() };
         Ok(Self { segments, keep: keep.max(1), state: Mutex::new(state), _hold: hold })
     }
 
-    /// Whether the newest checkpoint holds the present state of `store`.
+    /// Whether the newest checkpoint holds the present rows of `store`. The tree may have been balanced since.
     pub fn is_clean(&self, store: &Store) -> bool {
-        match &self.state.lock().last {
-            Some(last) => last.sequence == store.view().sequence,
-            None => store.view().sequence == 0,
-        }
+        self.state.lock().last.as_ref().map_or(0, |last| last.changes) == store.view().changes
     }
 
     /// The files.

@@ -218,6 +218,14 @@ pub fn manifest_numbers(storage: &dyn Storage) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
+/// The numbers of all checkpoints, ascending. A manifest beyond the newest checkpoint is what a commit left that didn't end.
+pub fn checkpoint_numbers(storage: &dyn Storage) -> Result<Vec<u32>> {
+    let mut numbers = manifest_numbers(storage)?;
+    let newest = current(storage)?.unwrap_or(0);
+    numbers.retain(|&number| number <= newest);
+    Ok(numbers)
+}
+
 /// The number of the newest checkpoint, if there is one.
 pub fn current(storage: &dyn Storage) -> Result<Option<u32>> {
     match read_whole(storage, CURRENT, 4096) {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::home::{Home, Last};
 use super::leaves::Leaves;
-use super::manifest::{Manifest, current, manifest_name, manifest_numbers};
+use super::manifest::{Manifest, checkpoint_numbers, current, manifest_name};
 use super::root::{Root, read_tree};
 use super::rows::RowPages;
 use super::segment::Segments;
 use super::vectors::{DiskVectors, Layout};
+use crate::cancel::Task;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::params::Params;
@@ -47,9 +48,10 @@ pub struct Held {
 pub fn hold_checkpoint(storage: &dyn Storage, version: Option<u32>) -> Result<Held> {
     loop {
         let number = match (version, current(storage)?) {
-            (Some(version), _) => version,
+            (Some(version), Some(newest)) if version > newest => return Err(unknown(storage, version)),
+            (Some(version), Some(_)) => version,
             (None, Some(newest)) => newest,
-            (None, None) => {
+            (_, None) => {
                 let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "there is no checkpoint in this directory");
                 return Err(Error::io(storage.describe(""), &missing));
             }
@@ -59,9 +61,7 @@ pub fn hold_checkpoint(storage: &dyn Storage, version: Option<u32>) -> Result<He
             Ok(held) => held,
             Err(Error::Io { kind: std::io::ErrorKind::NotFound, .. }) if version.is_none() && current(storage)? != Some(number) => continue,
             Err(error @ Error::Io { kind: std::io::ErrorKind::NotFound, .. }) => {
-                let Some(version) = version else { return Err(error) };
-                let there: Vec<String> = manifest_numbers(storage)?.iter().map(u32::to_string).collect();
-                return Err(Error::invalid("version", format!("one of {}", there.join(", ")), version.to_string()));
+                return Err(version.map_or(error, |version| unknown(storage, version)));
             }
             Err(error) => return Err(error),
         };
@@ -73,8 +73,26 @@ pub fn hold_checkpoint(storage: &dyn Storage, version: Option<u32>) -> Result<He
     }
 }
 
+/// There is no checkpoint of this number.
+fn unknown(storage: &dyn Storage, version: u32) -> Error {
+    match checkpoint_numbers(storage) {
+        Ok(there) => {
+            let there: Vec<String> = there.iter().map(u32::to_string).collect();
+            Error::invalid("version", format!("one of {}", there.join(", ")), version.to_string())
+        }
+        Err(error) => error,
+    }
+}
+
 /// Opens checkpoint `number`. `others` has the options that a checkpoint doesn't keep. With `home` the store goes on being written there.
-pub fn open(segments: &Arc<Segments>, number: u32, residence: &Residence, others: &Params, home: Option<&Home>) -> Result<Opened> {
+pub fn open(
+    segments: &Arc<Segments>,
+    number: u32,
+    residence: &Residence,
+    others: &Params,
+    home: Option<&Home>,
+    task: &Task,
+) -> Result<Opened> {
     let storage = &**segments.storage();
     let manifest = Manifest::read(storage, number)?;
     let Some(metric) = manifest.metric() else { return Err(Error::corrupt(storage.describe(""), "the metric is unknown")) };
@@ -103,7 +121,7 @@ pub fn open(segments: &Arc<Segments>, number: u32, residence: &Residence, others
     let leaves = Arc::new(Leaves::new(segments.clone(), cache, empty.pool().clone(), empty.encoder.code_bytes(), vectors.clone()));
     let mut topology = Topology::of_snapshot(snapshot);
     if matches!(residence, Residence::Memory) {
-        pin_leaves(&mut topology, &leaves)?;
+        pin_leaves(&mut topology, &leaves, task)?;
     }
     let [clustered_rows, added_since] = root.clustered.map(|count| count as usize);
     let leaves = matches!(residence, Residence::Disk(_)).then_some(leaves as Arc<dyn LeafSource>);
@@ -111,14 +129,14 @@ pub fn open(segments: &Arc<Segments>, number: u32, residence: &Residence, others
     let store = Store::restored(empty, topology, disk);
     if matches!(residence, Residence::Memory) {
         store.load_directory()?;
-        store.load_vectors()?;
+        store.load_vectors(task)?;
     }
     if home.is_none() && matches!(residence, Residence::Memory) {
         // Rows that this checkpoint doesn't list are nobody's.
         store.vectors.forget_all(&rows.dead_rows()?);
     }
     if let Some(home) = home {
-        let last = Last { manifest: manifest.clone(), sequence: 0, locations: Vec::new(), row_pages: root.row_pages, known };
+        let last = Last { manifest: manifest.clone(), sequence: 0, changes: 0, locations: Vec::new(), row_pages: root.row_pages, known };
         let mut state = home.state.lock();
         (state.last, state.opened, state.generation) = (Some(last), Some(rows), manifest.generation);
     }
@@ -126,10 +144,11 @@ pub fn open(segments: &Arc<Segments>, number: u32, residence: &Residence, others
 }
 
 /// Reads the entries of all leaves, to stay in memory.
-fn pin_leaves(topology: &mut Topology, leaves: &Leaves) -> Result<()> {
+fn pin_leaves(topology: &mut Topology, leaves: &Leaves, task: &Task) -> Result<()> {
     let on_disk: Vec<(u32, Arc<Leaf>)> =
         topology.snapshot.leaves.iter().filter(|(_, leaf)| leaf.stored().is_some()).map(|(id, leaf)| (id, leaf.clone())).collect();
     for (id, leaf) in on_disk {
+        task.check()?;
         let Some(stored) = leaf.stored() else { continue };
         let pinned = Some(Arc::new(leaves.read(stored)?));
         let stored = Arc::new(Stored { pinned, ..Stored::clone(stored) });

@@ -132,7 +132,7 @@ pub fn read_tree(segments: &Segments, root: &Root, pool: &Arc<Pool>, padded: usi
             leaves.set(id, Some(Arc::new(read_leaf(segments, entry, centroid, padded, &mut known)?)));
         }
     }
-    let snapshot = Snapshot { leaves, inners, root: root.node, rows: root.rows as usize, sequence: 0 };
+    let snapshot = Snapshot { leaves, inners, root: root.node, rows: root.rows as usize, sequence: 0, changes: 0 };
     check_shape(segments, &snapshot, &children, centroids.len())?;
     Ok((snapshot, known))
 }

@@ -16,8 +16,8 @@ const MAGIC: &[u8; 8] = b"sapwdSEG";
 const ALIGN: u64 = 64;
 /// Bytes that are gathered before they are written.
 const BUFFER: usize = 1 << 20;
-/// Files kept open: far below the 256 that some systems allow.
-const OPEN: usize = 64;
+/// Files kept open: far below the 256 that some systems allow. Where even these are too many for the process, fewer.
+const OPEN: usize = 32;
 
 /// The name of segment `number`.
 pub fn segment_name(number: u32) -> String {
@@ -127,7 +127,13 @@ impl Segments {
         if let Some(file) = files.get(name) {
             return Ok(file.clone());
         }
-        let file = self.storage.open(name)?;
+        let file = match self.storage.open(name) {
+            Err(error) if error.is_too_many_files() => {
+                files.clear();
+                self.storage.open(name)
+            }
+            done => done,
+        }?;
         if files.len() >= OPEN {
             let any = files.keys().next().cloned();
             any.map(|name| files.remove(&name));

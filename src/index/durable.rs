@@ -111,7 +111,7 @@ impl Wanted {
 
 impl Index {
     /// The index of a directory, for writing: opened at its newest checkpoint, or new. Nobody else may have it open for writing.
-    pub fn bind(storage: &Arc<dyn Storage>, wanted: &Wanted) -> Result<Self> {
+    pub fn bind(storage: &Arc<dyn Storage>, wanted: &Wanted, task: &Task) -> Result<Self> {
         wanted.params.validate()?;
         let home = Home::lock(storage, wanted.keep)?;
         let Some(number) = home.current()? else {
@@ -125,7 +125,7 @@ impl Index {
             return Ok(Self::of(Arc::new(store), Some(home), None, None));
         };
         let residence = wanted.residence();
-        let opened = open(home.segments(), number, &residence, &wanted.params, Some(&home))?;
+        let opened = open(home.segments(), number, &residence, &wanted.params, Some(&home), task)?;
         wanted.check(&opened.store)?;
         let disk = match &residence {
             Residence::Disk(cache) => Some(Disk::new(cache, home.segments(), &opened.manifest)),
@@ -135,10 +135,10 @@ impl Index {
     }
 
     /// Checkpoint `version` of a directory (the newest if `None`) in memory, bound to nothing.
-    pub fn load(storage: &Arc<dyn Storage>, version: Option<u32>, others: &Params) -> Result<Self> {
+    pub fn load(storage: &Arc<dyn Storage>, version: Option<u32>, others: &Params, task: &Task) -> Result<Self> {
         let held = hold_checkpoint(&**storage, version)?;
         let segments = Arc::new(Segments::new(storage.clone()));
-        let opened = open(&segments, held.number, &Residence::Memory, others, None)?;
+        let opened = open(&segments, held.number, &Residence::Memory, others, None, task)?;
         Ok(Self::of(Arc::new(opened.store), None, None, None))
     }
 
@@ -146,7 +146,7 @@ impl Index {
     pub fn read(storage: &Arc<dyn Storage>, version: Option<u32>, cache: &Arc<Cache>, others: &Params) -> Result<Self> {
         let held = hold_checkpoint(&**storage, version)?;
         let segments = Arc::new(Segments::new(storage.clone()));
-        let opened = open(&segments, held.number, &Residence::Disk(cache.clone()), others, None)?;
+        let opened = open(&segments, held.number, &Residence::Disk(cache.clone()), others, None, &Task::new())?;
         let disk = Disk::new(cache, &segments, &opened.manifest);
         Ok(Self::of(Arc::new(opened.store), None, Some(held), Some(disk)))
     }

@@ -15,7 +15,7 @@ use super::gate::{Call, quick};
 use super::index::PyIndex;
 use super::options::IndexArguments;
 use super::progress::Progress;
-use crate::checkpoint::{Info, Manifest, current, manifest_numbers};
+use crate::checkpoint::{Info, Manifest, checkpoint_numbers, current, hold_checkpoint};
 use crate::error::{Error, Result};
 use crate::index::{Index, Wanted};
 use crate::metric::MAX_DIM;
@@ -52,14 +52,14 @@ fn others(value: Option<&Bound<'_, PyAny>>) -> PyResult<Params> {
 /// notebook may be run again.
 pub fn bind(py: Python<'_>, path: &Path, wanted: Wanted) -> PyResult<PyIndex> {
     let call = Call::new(None, None)?;
-    let core = call.run(py, None, true, |_| {
+    let core = call.run(py, None, true, |task| {
         let disk = Disk::create(path)?;
         let root = disk.root().to_path_buf();
         let storage: Arc<dyn Storage> = Arc::new(disk);
-        let bound = match Index::bind(&storage, &wanted) {
+        let bound = match Index::bind(&storage, &wanted, task) {
             Err(locked @ Error::Locked { .. }) => {
                 make_way(&root, locked)?;
-                Index::bind(&storage, &wanted)
+                Index::bind(&storage, &wanted, task)
             }
             done => done,
         };
@@ -323,9 +323,9 @@ pub fn open_reader(
 pub fn load(py: Python<'_>, path: PathBuf, version: Option<&Bound<'_, PyAny>>, threads: Option<&Bound<'_, PyAny>>) -> PyResult<PyIndex> {
     let (version, params) = (self::version(version)?, others(threads)?);
     let call = Call::new(None, None)?;
-    let core = call.run(py, None, true, |_| {
+    let core = call.run(py, None, true, |task| {
         let storage: Arc<dyn Storage> = Arc::new(Disk::open(&path)?);
-        Index::load(&storage, version, &params)
+        Index::load(&storage, version, &params, task)
     })?;
     Ok(PyIndex { core: Arc::new(core) })
 }
@@ -335,17 +335,10 @@ pub fn load(py: Python<'_>, path: PathBuf, version: Option<&Bound<'_, PyAny>>, t
 #[pyo3(signature = (path, version))]
 pub fn read_manifest(py: Python<'_>, path: PathBuf, version: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<u32>, u32, String)> {
     let version = self::version(version)?;
-    require_checkpoint(py, &path)?;
     quick(py, || {
         let disk = Disk::open(&path)?;
-        let numbers = manifest_numbers(&disk)?;
-        let newest = current(&disk)?.unwrap_or(0);
-        let numbers: Vec<u32> = numbers.into_iter().filter(|&number| number <= newest).collect();
-        let number = version.unwrap_or(newest);
-        if !numbers.contains(&number) {
-            let there: Vec<String> = numbers.iter().map(u32::to_string).collect();
-            return Err(Error::invalid("version", format!("one of {}", there.join(", ")), number.to_string()));
-        }
-        Ok((numbers, number, Manifest::read(&disk, number)?.text()?))
+        // Held, so that a commit of another process doesn't remove it meanwhile.
+        let held = hold_checkpoint(&disk, version)?;
+        Ok((checkpoint_numbers(&disk)?, held.number, Manifest::read(&disk, held.number)?.text()?))
     })
 }

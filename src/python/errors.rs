@@ -44,6 +44,8 @@ impl From<crate::Error> for PyErr {
             crate::Error::Timeout { .. } => PyTimeoutError::new_err(message),
             crate::Error::OutOfMemory { .. } => PyMemoryError::new_err(message),
             crate::Error::Io { path, errno: number, kind, message } => {
+                // Python writes the number itself.
+                let message = message.split(" (os error").next().unwrap_or_default().to_string();
                 PyOSError::new_err((number.unwrap_or_else(|| errno(kind)), message, path))
             }
             crate::Error::Corrupt { .. } => CorruptCheckpoint::new_err(message),

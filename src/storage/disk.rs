@@ -24,8 +24,11 @@ impl Disk {
 
     /// The directory at `path`, made where it is missing.
     pub fn create(path: &Path) -> Result<Self> {
-        fs::create_dir_all(path).map_err(|error| failed(path, error))?;
-        Self::open(path)
+        match fs::create_dir_all(path) {
+            // Something else has the name; opening it says what is wrong.
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed(path, error)),
+            _ => Self::open(path),
+        }
     }
 
     /// The directory, with all links followed.
@@ -131,7 +134,7 @@ impl Storage for Disk {
         let file = file.map_err(|error| failed(&path, error))?;
         let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
         match locked {
-            Ok(()) => Ok(Some(Box::new(DiskFile { file, path }))),
+            Ok(()) => Ok(Some(Box::new(DiskHold { file, path, owner: std::process::id() }))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(failed(&path, error)),
         }
@@ -187,7 +190,24 @@ impl WriteAt for DiskFile {
     }
 }
 
-impl Hold for DiskFile {
+/// A file that is held by the process that opened it. A child that was forked has the file open too, and would hold it on.
+#[derive(Debug)]
+struct DiskHold {
+    file: File,
+    path: PathBuf,
+    owner: u32,
+}
+
+impl Drop for DiskHold {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Closing the file, which comes next, lets go of it as well, unless a child has it.
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+impl Hold for DiskHold {
     fn note(&self, text: &str) -> Result<()> {
         let put = || {
             let mut file = &self.file;

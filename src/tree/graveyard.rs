@@ -78,7 +78,7 @@ mod tests {
     const NOBODY: &[Row] = &[];
 
     fn version(sequence: u64) -> Arc<Snapshot> {
-        Arc::new(Snapshot { leaves: Table::default(), inners: Table::default(), root: 0, rows: 0, sequence })
+        Arc::new(Snapshot { leaves: Table::default(), inners: Table::default(), root: 0, rows: 0, sequence, changes: 0 })
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Snapshot {
     pub rows: usize,
     /// Counts the snapshots.
     pub sequence: u64,
+    /// Counts changes of rows: what the balancer does is none.
+    pub changes: u64,
 }
 
 impl Snapshot {

@@ -19,6 +19,7 @@ use super::inner::{Child, ChildCoder, Inner, NodeId};
 use super::leaf::{Leaf, LeafSource};
 use super::pool::Pool;
 use super::snapshot::{Snapshot, Table};
+use crate::cancel::Task;
 use crate::error::{Error, Result};
 use crate::ids::{DEAD, Directory, LeafId, Location, LocationPage, NONE};
 use crate::kernel::Kernels;
@@ -204,9 +205,9 @@ impl Store {
     }
 
     /// Reads the vectors of all rows into memory, where that was put off. Nobody else may use the store yet.
-    pub fn load_vectors(&self) -> Result<()> {
+    pub fn load_vectors(&self, task: &Task) -> Result<()> {
         let rows: Vec<Row> = self.look(|state, _| state.directory.live_rows().collect());
-        self.vectors.load(&rows)
+        self.vectors.load(&rows, task)
     }
 
     /// Values of a rotated vector.
@@ -341,6 +342,7 @@ impl Edit<'_> {
     /// Points `id` to `row` at `location`; the row it had before is killed. True if there was one.
     pub fn assign(&mut self, id: i64, row: Row, location: Location) -> bool {
         self.state.graveyard.born(row, self.next.sequence + 1);
+        self.next.changes += 1;
         match self.state.directory.insert(&self.store.ids, id, row, location) {
             Some(old) => {
                 self.dead.push(old);
@@ -354,6 +356,7 @@ impl Edit<'_> {
     pub fn forget(&mut self, id: i64) -> bool {
         match self.state.directory.remove(&self.store.ids, id) {
             Some(old) => {
+                self.next.changes += 1;
                 self.dead.push(old);
                 true
             }
@@ -446,7 +449,7 @@ impl Edit<'_> {
         self.state.leaf_parents = topology.leaf_parents;
         self.state.inner_parents = topology.inner_parents;
         self.touched = topology.snapshot.leaves.iter().map(|(id, _)| id).collect();
-        self.next = Snapshot { sequence: self.next.sequence, ..topology.snapshot };
+        self.next = Snapshot { sequence: self.next.sequence, changes: self.next.changes, ..topology.snapshot };
     }
 
     /// Kills what was replaced or forgotten, and swaps the snapshot. Returns the leaves that changed.
@@ -549,6 +552,6 @@ impl Topology {
             inners.set(root, Some(Arc::new(Inner::new(coder, 2, &upper, padded))));
         }
         set_parent(&mut inner_parents, root, NONE);
-        Self { snapshot: Snapshot { leaves, inners, root, rows: 0, sequence: 0 }, leaf_parents, inner_parents }
+        Self { snapshot: Snapshot { leaves, inners, root, rows: 0, sequence: 0, changes: 0 }, leaf_parents, inner_parents }
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -74,6 +75,17 @@ def run_child(script, *arguments, timeout=100):
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@contextlib.contextmanager
+def start_child(script, *arguments):
+    """A script that runs in a process of its own, and is killed at the end; its output comes through pipes, as bytes."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 @pytest.fixture
