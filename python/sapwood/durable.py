@@ -80,7 +80,8 @@ class _Handle:
         dict
             As `Index.stats`; and, where posting lists and vectors are read when they are needed, ``cache_bytes`` and ``cache_capacity``:
             bytes in the cache and its room, ``bytes_read`` and ``reads``: bytes and reads from disk so far, ``bytes_read_postings`` and
-            ``bytes_read_vectors``: the parts of it, ``cache_hits``: lookups that needed no read.
+            ``bytes_read_vectors``: the parts of it, ``read_seconds_postings`` and ``read_seconds_vectors``: the time they took (a part
+            of ``scan_seconds`` and ``rerank_seconds``), ``cache_hits``: lookups that needed no read.
         """
         return self._index.stats()
 
@@ -215,9 +216,9 @@ class Writer(_Handle):
         """Wait until nothing is left to split or merge; see `Index.balance`."""
         self._index.balance(progress)
 
-    def commit(self, progress: _Progress = None) -> CheckpointInfo:
-        """Make the present state the newest checkpoint; see `Index.commit`."""
-        return self._index.commit(progress)
+    def commit(self, note: str | None = None, *, progress: _Progress = None) -> CheckpointInfo:
+        """Make the present state the newest checkpoint, with a note; see `Index.commit`."""
+        return self._index.commit(note, progress=progress)
 
     def __enter__(self) -> Writer:
         return self
@@ -364,6 +365,8 @@ class Checkpoint:
         The version of Sapwood that wrote it.
     bytes : int
         Length of all files that it needs; checkpoints share files.
+    note : str
+        What was given to `Writer.commit` or `Index.commit`, last.
     """
 
     def __init__(self, path: _Path, version: int | None = None) -> None:
@@ -377,6 +380,7 @@ class Checkpoint:
         self.config: Mapping[str, int | str] = manifest["config"]
         self.created = float(manifest["created"])
         self.library: str = manifest["library"]
+        self.note: str = manifest["note"]
         self.bytes: int = sum(file["bytes"] for file in [*manifest["segments"], *manifest["vectors"]])
 
     def reader(self, cache_bytes: int | None = None, *, threads: int | None = None) -> Reader:

@@ -58,16 +58,19 @@ impl Cut {
 }
 
 impl Home {
-    /// Makes the present state of `store`, which is bound to this directory, its newest checkpoint.
-    pub fn commit(&self, store: &Store, task: &Task) -> Result<Info> {
+    /// Makes the present state of `store`, which is bound to this directory, its newest checkpoint. Without a `note` the one before stays.
+    pub fn commit(&self, store: &Store, note: Option<&str>, task: &Task) -> Result<Info> {
         let mut state = self.state.lock();
         let present = store.view().sequence;
-        if let Some(last) = state.last.as_ref().filter(|last| last.sequence == present) {
+        let same = |last: &&Last| last.sequence == present && note.is_none_or(|note| note == last.manifest.note);
+        if let Some(last) = state.last.as_ref().filter(same) {
             return Ok(Info { version: last.manifest.number, rows: last.manifest.rows, bytes_written: 0 });
         }
         store.load_directory()?;
         state.take_over(store)?;
-        let (cut, info) = self.write(store, &mut state, true, task)?;
+        let kept = || state.last.as_ref().map(|last| last.manifest.note.clone()).unwrap_or_default();
+        let note = note.map_or_else(kept, str::to_string);
+        let (cut, info) = self.write(store, &mut state, Some(note), task)?;
         drop(cut);
         self.collect(&mut state, store)?;
         Ok(info)
@@ -77,12 +80,14 @@ impl Home {
     pub fn copy(&self, store: &Store, task: &Task) -> Result<Info> {
         store.load_directory()?;
         let mut state = self.state.lock();
-        let (_, info) = self.write(store, &mut state, false, task)?;
+        let (_, info) = self.write(store, &mut state, None, task)?;
         self.collect_files()?;
         Ok(info)
     }
 
-    fn write(&self, store: &Store, state: &mut State, own: bool, task: &Task) -> Result<(Cut, Info)> {
+    /// A `note` is for a store that is bound to this directory.
+    fn write(&self, store: &Store, state: &mut State, note: Option<String>, task: &Task) -> Result<(Cut, Info)> {
+        let own = note.is_some();
         let cut = Cut::take(store);
         let number = state.next_number;
         state.next_number += 1;
@@ -112,7 +117,8 @@ impl Home {
         // What was kept stays kept, and its checksums known, even if the rest failed.
         let Writer { checks, known, stored, .. } = writer;
         state.checks = checks;
-        let (manifest, row_pages, bytes_written) = written?;
+        let (mut manifest, row_pages, bytes_written) = written?;
+        manifest.note = note.unwrap_or_default();
         self.publish(&manifest)?;
         let info = Info { version: number, rows: manifest.rows, bytes_written };
         if own {
@@ -205,6 +211,7 @@ impl Writer<'_> {
             segments: self.used.iter().map(|(&number, &bytes)| SegmentFile { number, bytes }).collect(),
             generation: self.generation,
             vectors,
+            note: String::new(),
         };
         Ok((manifest, root.row_pages, bytes + vector_bytes))
     }

@@ -16,6 +16,8 @@ pub const FORMAT: u32 = 1;
 pub const CURRENT: &str = "CURRENT";
 /// A manifest is never larger.
 const MOST: u64 = 64 << 20;
+/// Bytes of a note.
+pub const MOST_NOTE: usize = 1 << 20;
 
 /// The name of manifest `number`.
 pub fn manifest_name(number: u32) -> String {
@@ -58,6 +60,9 @@ pub struct Manifest {
     pub generation: u32,
     /// Files of vectors that it needs.
     pub vectors: Vec<VectorFile>,
+    /// What the caller wants to know of it later, such as how far its source was read.
+    #[serde(default)]
+    pub note: String,
 }
 
 /// Options that a checkpoint keeps.

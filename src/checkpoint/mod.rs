@@ -17,6 +17,6 @@ mod vectors;
 
 pub use commit::files_of;
 pub use home::{Home, Info};
-pub use manifest::{CURRENT, FORMAT, Manifest, checkpoint_numbers, current, manifest_name, manifest_numbers};
+pub use manifest::{CURRENT, FORMAT, MOST_NOTE, Manifest, checkpoint_numbers, current, manifest_name, manifest_numbers};
 pub use open::{Held, Opened, Residence, hold_checkpoint, open};
 pub use segment::Segments;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Index;
 use crate::cancel::Task;
-use crate::checkpoint::{Home, Info, Manifest, Residence, Segments, files_of, hold_checkpoint, open};
+use crate::checkpoint::{Home, Info, MOST_NOTE, Manifest, Residence, Segments, files_of, hold_checkpoint, open};
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
@@ -38,7 +38,7 @@ pub struct Disk {
 }
 
 /// Reads from disk so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheStats {
     /// Bytes in the cache.
     pub bytes: u64,
@@ -48,6 +48,10 @@ pub struct CacheStats {
     pub postings_read: u64,
     /// Bytes of vectors that were read, whole pages.
     pub vectors_read: u64,
+    /// Seconds of reading posting lists, over all threads.
+    pub postings_seconds: f64,
+    /// Seconds of reading vectors, over all threads.
+    pub vectors_seconds: f64,
     /// Reads.
     pub reads: u64,
     /// Lookups that needed no read.
@@ -63,8 +67,16 @@ impl Disk {
     pub fn stats(&self) -> CacheStats {
         let cache = &self.cache;
         let (reads, hits) = cache.counts();
-        let (postings_read, vectors_read) = (cache.read(Kind::Segment), cache.read(Kind::Vectors));
-        CacheStats { bytes: cache.bytes(), capacity: cache.capacity(), postings_read, vectors_read, reads, hits }
+        CacheStats {
+            bytes: cache.bytes(),
+            capacity: cache.capacity(),
+            postings_read: cache.read(Kind::Segment),
+            vectors_read: cache.read(Kind::Vectors),
+            postings_seconds: cache.seconds(Kind::Segment),
+            vectors_seconds: cache.seconds(Kind::Vectors),
+            reads,
+            hits,
+        }
     }
 
     fn clear(&self) -> Result<()> {
@@ -169,9 +181,17 @@ impl Index {
     /// Makes the present state the newest checkpoint of the directory. After it has returned the state survives the end of the process and
     /// of the machine; before, the former checkpoint does. Adds, removals and searches go on meanwhile.
     pub fn commit(&self, task: &Task) -> Result<Info> {
+        self.commit_with_note(None, task)
+    }
+
+    /// [`Index::commit`], with a text of at most 1 MiB that the checkpoint keeps; `None` keeps the one before.
+    pub fn commit_with_note(&self, note: Option<&str>, task: &Task) -> Result<Info> {
         let core = self.writable()?;
+        if let Some(note) = note.filter(|note| note.len() > MOST_NOTE) {
+            return Err(Error::invalid("note", format!("at most {MOST_NOTE} bytes"), note.len().to_string()));
+        }
         match &core.home {
-            Some(home) => home.commit(&core.store, task),
+            Some(home) => home.commit(&core.store, note, task),
             None => Err(Error::invalid("path", "an index that is bound to a directory; use save(path)", "an index in memory")),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::CacheStats;
+use super::{CacheStats, SearchTimes};
 use crate::balance::workers::Balancer;
 use crate::tree::store::Store;
 
@@ -57,6 +57,8 @@ pub struct Stats {
     pub bytes_tree: u64,
     /// Bytes of ids and locations.
     pub bytes_ids: u64,
+    /// Queries and their time.
+    pub search: SearchTimes,
     /// Reads from disk, where vectors and posting lists are there.
     pub cache: Option<CacheStats>,
 }
@@ -98,6 +100,7 @@ impl Stats {
             bytes_vectors: store.vectors.bytes() as u64,
             bytes_postings: snapshot.leaves.iter().map(|(_, leaf)| leaf.bytes() as u64).sum(),
             bytes_tree: snapshot.inners.iter().map(|(_, inner)| inner.bytes() as u64).sum(),
+            search: SearchTimes::default(),
             cache: None,
             bytes_ids: (directory_bytes + 8 * store.vectors.bytes() / (4 * store.vectors.dim())) as u64,
         }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use super::arguments::{size, threads, whole};
+use super::arguments::{size, text, threads, whole};
 use super::functions::metric;
 use super::gate::{Call, quick};
 use super::index::PyIndex;
@@ -135,6 +135,9 @@ impl PyIndex {
     ///
     /// Parameters
     /// ----------
+    /// note : str, optional
+    ///     A text of at most 1 MiB that is kept with the checkpoint, atomically: for instance how far a source was read, to go on from there
+    ///     after a crash. `Checkpoint.note` returns it. Default: that of the checkpoint before.
     /// progress : callable or bool, optional
     ///     Called as ``progress(done, total)``, counted in rows that are written; an exception from it ends the call and leaves the former
     ///     checkpoint. True shows a bar.
@@ -161,11 +164,17 @@ impl PyIndex {
     /// 1
     /// >>> sw.Index.open(path).search([0, 0], k=1)
     /// SearchResult(ids=array([0]), distances=array([0.], dtype=float32))
-    #[pyo3(signature = (progress=None))]
-    fn commit<'py>(&self, py: Python<'py>, progress: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (note=None, *, progress=None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        note: Option<&Bound<'py, PyAny>>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let note = note.map(|note| text("note", note, "a string")).transpose()?;
         let call = Call::new(None, Progress::read(progress, "rows")?)?;
         let (done, total) = call.run(py, None, true, |task| {
-            let done = self.core.commit(task)?;
+            let done = self.core.commit_with_note(note.as_deref(), task)?;
             Ok((done, task.progress().1))
         })?;
         call.finish(py, total)?;

@@ -385,7 +385,8 @@ impl PyIndex {
     ///     for balancing; ``unsplittable``: leaves too large, but of rows all alike; ``given_up``: leaves left alone after too many
     ///     attempts; ``splits``, ``merges``, ``reassigned``, ``refreshed``, ``clusterings``: leaves split and merged, rows moved, centroids
     ///     replaced and clusterings of the whole tree so far; ``balance_seconds``, ``lock_wait_seconds``: time spent on balancing and on
-    ///     waiting for locks, over all threads; ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum
+    ///     waiting for locks, over all threads; ``queries`` and ``route_seconds``, ``scan_seconds``, ``rerank_seconds``: searches so far, and
+    ///     the time spent on choosing leaves, scanning them and comparing exactly, over all threads; ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum
     ///     ``bytes``: memory.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         results::stats(py, &quick(py, || self.core.stats())?)

@@ -75,6 +75,7 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("smallest_leaf", stats.smallest_leaf),
         ("empty_leaves", stats.empty_leaves),
         ("queue", stats.queue),
+        ("queries", stats.search.queries),
         ("unsplittable", stats.unsplittable),
         ("given_up", stats.given_up),
         ("splits", stats.splits),
@@ -93,6 +94,9 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("imbalance", stats.imbalance),
         ("balance_seconds", stats.balance_seconds),
         ("lock_wait_seconds", stats.lock_wait_seconds),
+        ("route_seconds", stats.search.route),
+        ("scan_seconds", stats.search.scan),
+        ("rerank_seconds", stats.search.rerank),
     ];
     if let Some(cache) = stats.cache {
         let counts = [
@@ -105,6 +109,8 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
             ("cache_hits", cache.hits),
         ];
         counts.iter().try_for_each(|(key, count)| dict.set_item(key, count))?;
+        dict.set_item("read_seconds_postings", cache.postings_seconds)?;
+        dict.set_item("read_seconds_vectors", cache.vectors_seconds)?;
     }
     counts.iter().try_for_each(|(key, count)| dict.set_item(key, count))?;
     numbers.iter().try_for_each(|(key, number)| dict.set_item(key, number))?;

@@ -6,6 +6,7 @@
 //! read, and the reads of the next ones can be started early.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::topk::TopK;
 use crate::error::Result;
@@ -44,6 +45,12 @@ pub struct Cost {
     pub reranked: u64,
     /// Leaves scanned.
     pub leaves: u64,
+    /// Time to prepare the query and to choose leaves.
+    pub route: Duration,
+    /// Time to scan their posting lists.
+    pub scan: Duration,
+    /// Time to compare candidates exactly.
+    pub rerank: Duration,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -51,6 +58,9 @@ impl std::ops::AddAssign for Cost {
         self.scanned += other.scanned;
         self.reranked += other.reranked;
         self.leaves += other.leaves;
+        self.route += other.route;
+        self.scan += other.scan;
+        self.rerank += other.rerank;
     }
 }
 
@@ -102,6 +112,7 @@ impl<'a> Searcher<'a> {
         distances: &mut [f32],
     ) -> Result<Cost> {
         let store = self.store;
+        let began = Instant::now();
         self.cost = Cost::default();
         self.prepared.copy_from_slice(query);
         store.metric.prepare(&mut self.prepared);
@@ -109,12 +120,16 @@ impl<'a> Searcher<'a> {
         self.seen.clear();
         self.candidates.clear();
         let limit = self.collect(snapshot, request)?;
+        let collected = Instant::now();
         self.rank(request, limit)?.write_row(ids, distances);
+        self.cost.rerank = collected.elapsed();
+        self.cost.route = (collected - began).saturating_sub(self.cost.scan);
         Ok(self.cost)
     }
 
     /// Writes the neighbours of `query` among `rows`, each compared exactly.
     pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
+        let began = Instant::now();
         self.prepared.copy_from_slice(query);
         self.store.metric.prepare(&mut self.prepared);
         let mut best = TopK::new(k);
@@ -123,7 +138,7 @@ impl<'a> Searcher<'a> {
             best.push(self.exact(row)?, self.id(row)?);
         }
         best.write_row(ids, distances);
-        Ok(Cost { reranked: rows.len() as u64, ..Cost::default() })
+        Ok(Cost { reranked: rows.len() as u64, rerank: began.elapsed(), ..Cost::default() })
     }
 
     fn id(&self, row: Row) -> Result<i64> {
@@ -151,7 +166,9 @@ impl<'a> Searcher<'a> {
         loop {
             let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &beam, &thin);
             let fresh: Vec<Choice<'_>> = choices.iter().copied().filter(|choice| visited.binary_search(&choice.id).is_err()).collect();
+            let began = Instant::now();
             self.scan_leaves(snapshot, &fresh, request, &mut nearest)?;
+            self.cost.scan += began.elapsed();
             visited.extend(fresh.iter().map(|choice| choice.id));
             if visited.len() >= snapshot.leaves.len() {
                 return Ok(nearest.worst());

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Inner;
@@ -42,6 +43,7 @@ impl Weighter<Key, Entry> for Bytes {
 pub struct Cache {
     inner: Inner<Key, Entry, Bytes>,
     read: [AtomicU64; 2],
+    nanoseconds: [AtomicU64; 2],
     loads: AtomicU64,
     hits: AtomicU64,
 }
@@ -50,8 +52,8 @@ impl Cache {
     /// Room for `bytes`.
     pub fn new(bytes: u64) -> Self {
         let items = (bytes / 4096).clamp(64, 1 << 20) as usize;
-        let (read, loads, hits) = Default::default();
-        Self { inner: Inner::with_weighter(items, bytes, Bytes), read, loads, hits }
+        let (read, nanoseconds, loads, hits) = Default::default();
+        Self { inner: Inner::with_weighter(items, bytes, Bytes), read, nanoseconds, loads, hits }
     }
 
     /// The value of `key`. `load` makes it where it isn't there; it says how many bytes it read and how many the value takes.
@@ -62,7 +64,9 @@ impl Cache {
             self.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(value);
         }
+        let began = Instant::now();
         let (value, read, bytes) = load()?;
+        self.nanoseconds[key.0 as usize].fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.read[key.0 as usize].fetch_add(read, Ordering::Relaxed);
         let value = Arc::new(value);
@@ -93,6 +97,11 @@ impl Cache {
     /// Bytes read so far from files of a kind.
     pub fn read(&self, kind: Kind) -> u64 {
         self.read[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Seconds spent so far on reading and decoding from files of a kind, over all threads.
+    pub fn seconds(&self, kind: Kind) -> f64 {
+        Duration::from_nanos(self.nanoseconds[kind as usize].load(Ordering::Relaxed)).as_secs_f64()
     }
 
     /// Loads, and lookups that needed none.

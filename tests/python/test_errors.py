@@ -66,12 +66,12 @@ def test_options_of_an_index_of_another_type(name, value):
 def test_options_are_what_was_asked_for():
     assert sw.Index(8).config == sw.Index(8, profile="memory").config
     signature = inspect.signature(sw.Index)
-    for name in ("spill", "branching", "seed"):
+    for name in ("spill", "branching", "storage", "seed"):
         assert sw.Index(8).config[name] == signature.parameters[name].default
     memory, disk = sw.Index(8).config, sw.Index(8, profile="disk").config
     assert (memory["split_threshold"], memory["merge_threshold"]) == (192, 24)
     assert (disk["split_threshold"], disk["merge_threshold"]) == (2048, 512)
-    given = {"spill": 0, "split_threshold": 64, "merge_threshold": 3, "branching": 100, "seed": 7, "threads": 1}
+    given = {"spill": 0, "split_threshold": 64, "merge_threshold": 3, "branching": 100, "storage": "f16", "seed": 7, "threads": 1}
     assert sw.Index(8, **given).config == given
     assert sw.Index(8, split_threshold=64).config["merge_threshold"] == 8
     assert sw.Index(8, profile="disk", split_threshold=400).config["merge_threshold"] == 100
