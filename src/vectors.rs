@@ -80,10 +80,38 @@ pub struct Vectors {
 struct Numbers {
     next: Row,
     free: Vec<Row>,
-    /// Rows that a checkpoint lists: they aren't used again before [`Vectors::forget`] says so. One bit a row.
-    kept: Vec<u64>,
+    /// Rows that a checkpoint lists: they aren't used again before [`Vectors::forget`] says so.
+    kept: Kept,
     /// Rows of `kept` that were released.
     retired: Vec<Row>,
+}
+
+/// Rows that a checkpoint lists, one bit each.
+#[derive(Debug, Clone, Default)]
+pub struct Kept(Vec<u64>);
+
+impl Kept {
+    fn first(rows: Row) -> Self {
+        let words = (rows as usize).div_ceil(64);
+        Self((0..words).map(|word| u64::MAX >> (64 - (rows as usize - word * 64).min(64))).collect())
+    }
+
+    /// Whether `row` is among them.
+    pub fn has(&self, row: Row) -> bool {
+        self.0.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, row: Row) {
+        let word = row as usize / 64;
+        self.0.resize(self.0.len().max(word + 1), 0);
+        self.0[word] |= 1 << (row % 64);
+    }
+
+    fn remove(&mut self, row: Row) {
+        if let Some(word) = self.0.get_mut(row as usize / 64) {
+            *word &= !(1 << (row % 64));
+        }
+    }
 }
 
 /// Vectors that are on disk.
@@ -125,8 +153,7 @@ impl Vectors {
     pub fn on_shelf(dim: usize, kind: ValueType, rows: Row, source: Arc<dyn VectorSource>) -> Self {
         let words = (rows as usize).div_ceil(64);
         let shelf = Shelf { source, rows, resident: (0..words).map(|_| AtomicU64::new(0)).collect() };
-        let full = |word: usize| u64::MAX >> (64 - (rows as usize - word * 64).min(64));
-        let numbers = Numbers { next: rows, kept: (0..words).map(full).collect(), ..Numbers::default() };
+        let numbers = Numbers { next: rows, kept: Kept::first(rows), ..Numbers::default() };
         Self { dim, kind, slabs: Default::default(), numbers: Mutex::new(numbers), shelf: Some(shelf) }
     }
 
@@ -272,8 +299,7 @@ impl Vectors {
     pub fn release(&self, rows: impl IntoIterator<Item = Row>) {
         let mut numbers = self.numbers.lock();
         for row in rows {
-            let kept = numbers.kept.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1);
-            if kept { numbers.retired.push(row) } else { numbers.free.push(row) }
+            if numbers.kept.has(row) { numbers.retired.push(row) } else { numbers.free.push(row) }
         }
     }
 
@@ -285,18 +311,12 @@ impl Vectors {
     /// Says that a checkpoint lists these rows.
     pub fn keep(&self, rows: &[Row]) {
         let mut numbers = self.numbers.lock();
-        for &row in rows {
-            let place = row as usize / 64;
-            if place >= numbers.kept.len() {
-                numbers.kept.resize(place + 1, 0);
-            }
-            numbers.kept[place] |= 1 << (row % 64);
-        }
+        rows.iter().for_each(|&row| numbers.kept.add(row));
     }
 
-    /// Whether a checkpoint lists `row`.
-    pub fn is_kept(&self, row: Row) -> bool {
-        self.numbers.lock().kept.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    /// The rows that a checkpoint lists.
+    pub fn kept(&self) -> Kept {
+        self.numbers.lock().kept.clone()
     }
 
     /// Says that these kept rows aren't listed by the newest checkpoint: they count as released.
@@ -307,7 +327,7 @@ impl Vectors {
     /// Says that no checkpoint matters any more: rows are used again as soon as they are released, and `free` ones at once.
     pub fn forget_all(&self, free: &[Row]) {
         let mut numbers = self.numbers.lock();
-        numbers.kept.clear();
+        numbers.kept = Kept::default();
         numbers.free.extend(free);
     }
 
@@ -319,9 +339,7 @@ impl Vectors {
     /// Says that no checkpoint lists these released rows any more: they may be used again.
     pub fn forget(&self, rows: &[Row]) {
         let mut numbers = self.numbers.lock();
-        for &row in rows {
-            numbers.kept[row as usize / 64] &= !(1 << (row % 64));
-        }
+        rows.iter().for_each(|&row| numbers.kept.remove(row));
         numbers.free.extend(rows);
     }
 }

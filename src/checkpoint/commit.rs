@@ -23,7 +23,7 @@ use crate::tree::inner::Inner;
 use crate::tree::leaf::{Extent, Leaf, Stored};
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
-use crate::vectors::{Row, locate};
+use crate::vectors::{Kept, Row, locate};
 
 /// A leaf gets at most so many records before all its entries are written anew.
 const RECORDS: usize = 4;
@@ -254,11 +254,12 @@ impl Writer<'_> {
         let (mut fresh, mut room) = (Vec::new(), Vec::new());
         self.checks.resize(self.checks.len().max(self.cut.end as usize), 0);
         self.task.set_total(self.cut.snapshot.rows as u64);
+        let kept = if self.own { store.vectors.kept() } else { Kept::default() };
         for row in self.cut.live_rows() {
             self.task.advance(1);
             let (slab, place) = locate(row);
             files.entry(slab).and_modify(|last| *last = place.max(*last)).or_insert(place);
-            if self.own && store.vectors.is_kept(row) {
+            if kept.has(row) {
                 continue;
             }
             if row.is_multiple_of(1024) {
@@ -413,6 +414,7 @@ impl Writer<'_> {
         let before = leaf.stored().filter(|stored| stored.extents.iter().all(|&extent| self.may_inherit(extent))).cloned();
         let pinned = leaf.stored().is_none_or(|stored| stored.pinned.is_some());
         let changed = leaf.removed().len() + leaf.rows().count();
+        let mut whole = None;
         let extents = match before {
             Some(before) if changed == 0 => {
                 before.extents.iter().for_each(|&extent| self.inherit(extent));
@@ -424,15 +426,27 @@ impl Writer<'_> {
                 [before.extents.as_slice(), &[self.add(&record)?]].concat()
             }
             _ => {
-                let whole = self.store.whole(leaf)?;
-                vec![self.add(&whole_record(&whole.packed(self.store.pool())))?]
+                let dense = self.dense(leaf)?;
+                let extent = self.add(&whole_record(&dense))?;
+                whole = Some(dense);
+                vec![extent]
             }
         };
         if self.own {
-            let pinned = if pinned { Some(self.store.whole(leaf)?) } else { None };
+            let pinned = match whole {
+                _ if !pinned => None,
+                None => Some(self.store.whole(leaf)?),
+                whole => whole,
+            };
             self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned })));
         }
         Ok(extents)
+    }
+
+    /// All entries of a leaf, without gaps. What was added lately mostly is so, and isn't copied.
+    fn dense(&self, leaf: &Arc<Leaf>) -> Result<Arc<Leaf>> {
+        let whole = self.store.whole(leaf)?;
+        Ok(if whole.is_dense() { whole } else { Arc::new(whole.packed(self.store.pool())) })
     }
 }
 

@@ -18,9 +18,10 @@ const WHOLE: u32 = 0;
 /// What was removed and added since the record before.
 const CHANGE: u32 = 1;
 
-/// The record of all entries of `leaf`, which has none on disk, packed.
+/// The record of all entries of `leaf`, which has none on disk and is dense.
 pub fn whole_record(leaf: &Leaf) -> Vec<u8> {
-    let mut out = Vec::new();
+    let bytes = leaf.blocks().map(|(block, _)| block.raw().len()).sum::<usize>();
+    let mut out = Vec::with_capacity(2 * size_of::<u32>() + bytes);
     put(&mut out, WHOLE);
     put(&mut out, leaf.len() as u32);
     leaf.blocks().for_each(|(block, _)| out.extend_from_slice(block.raw()));

@@ -274,6 +274,11 @@ impl Leaf {
         }
     }
 
+    /// Whether the entries in memory fill their blocks, but for the last, without a gap.
+    pub fn is_dense(&self) -> bool {
+        self.entries == self.live_rows
+    }
+
     /// The same rows in as few blocks as they need.
     pub fn packed(&self, pool: &Arc<Pool>) -> Leaf {
         let mut leaf = Leaf { blocks: Vec::new(), live: Vec::new(), entries: 0, live_rows: 0, ..self.clone() };
