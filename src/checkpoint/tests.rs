@@ -39,7 +39,7 @@ fn committed() -> (Memory, Manifest) {
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
     let params = Params { background: false, split_threshold: 16, merge_threshold: 3, branching: 4, ..Params::default() };
     let wanted = Wanted { dim: Some(DIM), metric: Some(Metric::L2), params, keep: 1, ..Wanted::default() };
-    let index = Index::bind(&storage, &wanted).unwrap();
+    let index = Index::bind(&storage, &wanted, &Task::new()).unwrap();
     let values: Vec<f32> = (0..300 * DIM).map(|i| (i * i % 101) as f32).collect();
     index.add(Rows::new("vectors", &values, DIM).unwrap(), None, &Task::new()).unwrap();
     index.balance(&Task::new()).unwrap();
@@ -162,7 +162,7 @@ fn manifests_and_the_name_of_the_newest() {
         other.replace(&name, &bytes).unwrap();
         let segments = Arc::new(Segments::new(Arc::new(other)));
         let cache = Residence::Disk(Arc::new(Cache::new(1 << 20)));
-        let _ = open(&segments, manifest.number, &cache, &Params::default(), None);
+        let _ = open(&segments, manifest.number, &cache, &Params::default(), None, &Task::new());
         let other = memory.after_kill();
         let mut bytes = format!("{name}\n").into_bytes();
         mutate(&mut random, &mut bytes);

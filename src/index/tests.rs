@@ -1,6 +1,7 @@
 //! What can only be staged from inside.
 
 use super::*;
+use crate::params::SearchOptions;
 
 fn rows(count: usize, seed: u32) -> Vec<f32> {
     (0..count * 8).map(|i| ((i as u32).wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) as f32 / 4e9).collect()
