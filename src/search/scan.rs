@@ -302,7 +302,9 @@ impl<'a> Searcher<'a> {
         let mut rest = &candidates[..candidates.len().min(most)];
         while !rest.is_empty() {
             let (some, others) = rest.split_at(batch.min(rest.len()));
-            let near = some.iter().filter(|candidate| !(candidate.lower > best.worst()) || request.rerank != Rerank::Bound);
+            let near = some
+                .iter()
+                .filter(|candidate| candidate.lower <= best.worst() || candidate.lower.is_nan() || request.rerank != Rerank::Bound);
             self.store.vectors.expect(near.map(|candidate| candidate.row))?;
             self.rank_some(some, request, &mut best)?;
             (rest, batch) = (others, 32);

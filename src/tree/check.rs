@@ -129,7 +129,8 @@ fn check_codes(store: &Store, snapshot: &Snapshot, task: &Task) -> Result<()> {
                 let factors = store.encoder.encode(&rotated, &leaf.reference, &mut residual, &mut expected);
                 block.take(place, &mut found);
                 let same = found == expected && bits(factors) == bits(block.factors(place));
-                if !same && !(store.is_restored() && alike(&found, &expected, factors, block.factors(place))) {
+                let rounded = store.is_restored() && alike(&found, &expected, factors, block.factors(place));
+                if !same && !rounded {
                     return broken(format!("the code of row {row} in leaf {id} isn't that of its vector"));
                 }
             }

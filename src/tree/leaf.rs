@@ -257,9 +257,9 @@ impl Leaf {
 
     /// Takes the rows of `gone` (ascending) out of the entries in memory, and notes which were there.
     fn clear(&mut self, gone: &[Row], found: &mut Vec<Row>) {
-        let is_gone = |row: Row| match gone {
-            &[one] => row == one,
-            &[one, other] => row == one || row == other,
+        let is_gone = |row: Row| match *gone {
+            [one] => row == one,
+            [one, other] => row == one || row == other,
             _ => gone.binary_search(&row).is_ok(),
         };
         for (block, live) in self.blocks.iter().zip(&mut self.live) {
