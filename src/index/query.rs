@@ -39,7 +39,7 @@ pub struct Spent {
     nanoseconds: [AtomicU64; 3],
 }
 
-/// A copy of [`Spent`].
+/// Queries so far and where their time went, summed over threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SearchTimes {
     /// Queries answered.

@@ -186,7 +186,7 @@ def test_relative_paths_and_links_lead_to_one_lock(tmp_path, holder, monkeypatch
     holder.wait(60)
     with sw.Writer("../link") as writer:
         writer.add([[5, 6, 7, 8]])
-        with pytest.raises(sw.LockedError, match="not committed|aren't committed"):
+        with pytest.raises(sw.LockedError, match=r"not committed|aren't committed"):
             sw.Writer(path)
 
 
@@ -196,7 +196,7 @@ def test_a_cell_of_a_notebook_can_be_run_twice(tmp_path, make):
     # Nothing was changed.
     second = make(tmp_path)
     second.add(np.eye(4))
-    with pytest.raises(sw.LockedError, match="aren't committed.*commit it first"):
+    with pytest.raises(sw.LockedError, match=r"aren't committed.*commit it first"):
         make(tmp_path)
     assert len(second) == 4
     second.commit()
