@@ -281,6 +281,7 @@ class Reader(_Handle):
         self._path = os.path.realpath(path)
         self._options = (cache_bytes, threads)
         self._lock = threading.Lock()
+        self._ended = False
         self._index, self._version = _core.open_reader(path, version, *self._options)
 
     @property
@@ -304,7 +305,16 @@ class Reader(_Handle):
             if _core.read_manifest(self._path, None)[1] == self._version:
                 return False
             self._index, self._version = _core.open_reader(self._path, None, *self._options)
+            if self._ended:
+                # It was closed meanwhile, and what was opened here with it. A lock in `close` could hang in a forked child.
+                self._index.close()
+                raise ValueError("the reader is closed; make a new one")
             return True
+
+    def close(self) -> None:
+        """Let go of the checkpoint and free the memory; closing twice does no harm."""
+        self._ended = True
+        super().close()
 
     def clear_cache(self) -> None:
         """Forget what was read, so that the next searches read from disk again; the system's own cache is asked to forget too."""

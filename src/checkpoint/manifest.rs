@@ -223,10 +223,14 @@ pub fn manifest_numbers(storage: &dyn Storage) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The numbers of all checkpoints, ascending. A manifest beyond the newest checkpoint is what a commit left that didn't end.
+/// The numbers of all checkpoints, ascending. A manifest beyond the newest checkpoint is what a commit left that didn't end; where it can't
+/// be said which is the newest, all count.
 pub fn checkpoint_numbers(storage: &dyn Storage) -> Result<Vec<u32>> {
     let mut numbers = manifest_numbers(storage)?;
-    let newest = current(storage)?.unwrap_or(0);
+    let newest = match current(storage) {
+        Err(Error::Corrupt { .. }) => u32::MAX,
+        done => done?.unwrap_or(0),
+    };
     numbers.retain(|&number| number <= newest);
     Ok(numbers)
 }

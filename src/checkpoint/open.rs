@@ -47,7 +47,12 @@ pub struct Held {
 /// Holds checkpoint `version`, or the newest one.
 pub fn hold_checkpoint(storage: &dyn Storage, version: Option<u32>) -> Result<Held> {
     loop {
-        let number = match (version, current(storage)?) {
+        let newest = match current(storage) {
+            // Each manifest is whole, so who names one doesn't need the file that names the newest.
+            Err(Error::Corrupt { .. }) if version.is_some() => checkpoint_numbers(storage)?.pop(),
+            done => done?,
+        };
+        let number = match (version, newest) {
             (Some(version), Some(newest)) if version > newest => return Err(unknown(storage, version)),
             (Some(version), Some(_)) => version,
             (None, Some(newest)) => newest,

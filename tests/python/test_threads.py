@@ -231,3 +231,22 @@ def test_indexes_made_and_dropped_leave_no_threads():
         index.search(clustered(3, DIM))
     del index
     assert threading.active_count() == before
+
+
+def test_a_reader_that_is_closed_while_it_moves_on_stays_closed(tmp_path, monkeypatch):
+    with sw.Writer(tmp_path, 4) as writer:
+        writer.add(np.eye(4))
+        writer.commit()
+        reader, opener = sw.Reader(tmp_path), sw.durable._core.open_reader
+        writer.remove(0)
+
+    def late(*options):
+        opened = opener(*options)
+        # As another thread may do at this moment.
+        reader.close()
+        return opened
+
+    monkeypatch.setattr(sw.durable._core, "open_reader", late)
+    with pytest.raises(ValueError, match="closed"):
+        reader.refresh()
+    assert reader.closed
