@@ -1,5 +1,7 @@
 //! The one public error. A message says what was given, what was expected and what to do.
 
+use std::path::{Path, PathBuf};
+
 use crate::kernel::Isa;
 
 /// What can go wrong. The Python layer maps each variant to the exception that Python people expect.
@@ -15,6 +17,24 @@ pub enum Error {
         expected: String,
         /// What came instead.
         given: String,
+    },
+    /// An argument, or what it names, is of the wrong type; nothing was changed. `TypeError` in Python.
+    #[error("{argument}: expected {expected}, got {given}")]
+    WrongType {
+        /// The argument's name as the caller knows it.
+        argument: &'static str,
+        /// What is accepted, and the remedy where it isn't plain.
+        expected: String,
+        /// What came instead.
+        given: String,
+    },
+    /// A file is not what it should be: another format, cut off, damaged, or with a row that can't be taken. `ValueError` in Python.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, where, and what to do.
+        problem: String,
     },
     /// An id that had to be there is not live. `KeyError` in Python.
     #[error("id {id} is not in the index; test with `id in index` first")]
@@ -123,6 +143,11 @@ impl Error {
     /// Bytes that are not what was written.
     pub fn corrupt(file: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Corrupt { file: file.into(), what: what.into() }
+    }
+
+    /// A file of rows is not what it should be.
+    pub fn file(path: &Path, problem: impl Into<String>) -> Self {
+        Self::File { path: path.to_path_buf(), problem: problem.into() }
     }
 
     /// `SAPWOOD_ISA` can't be honoured.

@@ -2,6 +2,7 @@
 
 `Index` holds vectors in memory and answers which are nearest to a query, while rows are added, replaced and removed. `Writer` and
 `Reader` do so in a directory, with checkpoints that survive a crash. `exact_search` compares a query with everything: the ground truth.
+`read_vectors` and `iter_vectors` read rows from Parquet and other files.
 
 Examples
 --------
@@ -26,9 +27,11 @@ from sapwood._core import (
     LockedError,
     __version__,
     exact_search,
+    iter_vectors,
     load,
+    read_vectors,
 )
-from sapwood._results import AddResult, CheckpointInfo, SearchResult
+from sapwood._results import AddResult, CheckpointInfo, Rows, SearchResult
 from sapwood.durable import Checkpoint, Reader, Writer, load_checkpoint
 from sapwood.evaluate import evaluate, recall
 
@@ -43,12 +46,15 @@ __all__ = [
     "Index",
     "LockedError",
     "Reader",
+    "Rows",
     "SearchResult",
     "Writer",
     "__version__",
     "evaluate",
     "exact_search",
+    "iter_vectors",
     "load",
     "load_checkpoint",
+    "read_vectors",
     "recall",
 ]

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, final, type_check_only
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sapwood._results import AddResult, CheckpointInfo, SearchResult
+from sapwood._results import AddResult, CheckpointInfo, Rows, SearchResult
 
 __all__ = [
     "CorruptCheckpoint",
@@ -15,12 +15,15 @@ __all__ = [
     "FormatError",
     "Index",
     "LockedError",
+    "RowBatches",
     "__version__",
     "exact_search",
+    "iter_vectors",
     "load",
     "open_reader",
     "open_writer",
     "read_manifest",
+    "read_vectors",
 ]
 
 __version__: str
@@ -32,6 +35,7 @@ _Ids: TypeAlias = ArrayLike | Any
 _Progress: TypeAlias = Callable[[int, int], object] | bool | None
 _Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8"]
 _Path: TypeAlias = str | os.PathLike[str]
+_Paths: TypeAlias = _Path | Iterable[_Path]
 
 @type_check_only
 class _LevelRule(TypedDict, total=False):
@@ -145,3 +149,32 @@ def exact_search(
     progress: _Progress = None,
     timeout: float | None = None,
 ) -> SearchResult: ...
+
+@final
+class RowBatches:
+    def __iter__(self) -> RowBatches: ...
+    def __next__(self) -> Rows: ...
+
+def read_vectors(
+    paths: _Paths,
+    column: str | None = None,
+    id_column: str | None = None,
+    start: int = 0,
+    count: int | None = None,
+    *,
+    nulls: Literal["raise", "skip"] = "raise",
+    threads: int | None = None,
+    progress: _Progress = None,
+) -> Rows: ...
+def iter_vectors(
+    paths: _Paths,
+    column: str | None = None,
+    id_column: str | None = None,
+    start: int = 0,
+    count: int | None = None,
+    *,
+    batch: int = 65536,
+    nulls: Literal["raise", "skip"] = "raise",
+    threads: int | None = None,
+    progress: _Progress = None,
+) -> RowBatches: ...

@@ -1,4 +1,4 @@
-"""What additions and searches return: tuples with names."""
+"""What additions, searches and files return: tuples with names."""
 
 from __future__ import annotations
 
@@ -119,3 +119,68 @@ class SearchResult(_Pair):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SearchResult, (self.ids, self.distances, self.scanned, self.reranked, self.leaves)
+
+
+class _IdsAndVectors(NamedTuple):
+    ids: NDArray[np.int64]
+    """int64, (n,)."""
+    vectors: NDArray[np.float32]
+    """float32 in C order, (n, dim)."""
+
+
+@disjoint_base
+class Rows(_IdsAndVectors):
+    """Rows that were read from files; unpacks as ``ids, vectors``.
+
+    Attributes
+    ----------
+    ids : numpy.ndarray of int64, shape (n,)
+        From the id column, or the number of each row over all files.
+    vectors : numpy.ndarray of float32, shape (n, dim)
+        In C order.
+    skipped : int
+        Rows that were left out, as ``nulls="skip"`` asks for.
+
+    Examples
+    --------
+    >>> import numpy as np, sapwood as sw, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"
+    >>> np.save(path, np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, 5.0]]))
+    >>> rows = sw.read_vectors(path, nulls="skip")
+    >>> rows
+    Rows(2 rows, dim=2, ids=0..2, skipped=1)
+    >>> rows.ids
+    array([0, 2])
+    """
+
+    skipped: int
+
+    def __new__(cls, ids: NDArray[np.int64], vectors: NDArray[np.float32], skipped: int = 0) -> Rows:
+        self = super().__new__(cls, ids, vectors)
+        self.__dict__.update(skipped=skipped)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Rows can't be changed, so {name!r} can't be set")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows):
+            # NotImplemented would have tuples compare their arrays.
+            return False
+        same = np.array_equal(self.ids, other.ids) and np.array_equal(self.vectors, other.vectors)
+        return same and self.skipped == other.skipped
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    # Arrays have no hash.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        count, dim = self.vectors.shape
+        ids = f", ids={self.ids.min()}..{self.ids.max()}" if count else ""
+        skipped = f", skipped={self.skipped:,}" if self.skipped else ""
+        return f"Rows({count:,} rows, dim={dim}{ids}{skipped})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.ids, self.vectors, self.skipped)

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyKeyError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyException, PyKeyError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyTypeError, PyValueError};
 
 create_exception!(
     sapwood,
@@ -38,7 +38,8 @@ impl From<crate::Error> for PyErr {
     fn from(error: crate::Error) -> Self {
         let message = error.to_string();
         match error {
-            crate::Error::Invalid { .. } | crate::Error::Closed => PyValueError::new_err(message),
+            crate::Error::Invalid { .. } | crate::Error::File { .. } | crate::Error::Closed => PyValueError::new_err(message),
+            crate::Error::WrongType { .. } => PyTypeError::new_err(message),
             crate::Error::MissingId { .. } => PyKeyError::new_err(message),
             crate::Error::Cancelled => PyKeyboardInterrupt::new_err(message),
             crate::Error::Timeout { .. } => PyTimeoutError::new_err(message),

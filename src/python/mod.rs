@@ -8,10 +8,11 @@
 //! | [`arguments`] | whole numbers, numbers, names |
 //! | [`arrays`] | rows and ids in |
 //! | [`filter`] | `Filter` |
-//! | [`results`] | `AddResult` and `SearchResult` out |
+//! | [`results`] | `AddResult`, `SearchResult` and `Rows` out |
 //! | [`options`] | the keyword arguments of `Index` and of `search` |
 //! | [`index`] | `Index` |
 //! | [`functions`] | `exact_search` |
+//! | [`rows`] | `read_vectors` and `iter_vectors` |
 
 mod arguments;
 mod arrays;
@@ -24,6 +25,7 @@ mod index;
 mod options;
 mod progress;
 mod results;
+mod rows;
 
 use pyo3::prelude::*;
 
@@ -41,6 +43,9 @@ fn core_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(durable::open_reader, module)?)?;
     module.add_function(wrap_pyfunction!(durable::read_manifest, module)?)?;
     module.add_function(wrap_pyfunction!(durable::load, module)?)?;
+    module.add_class::<rows::RowBatches>()?;
+    module.add_function(wrap_pyfunction!(rows::read_vectors, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::iter_vectors, module)?)?;
     module.add_function(wrap_pyfunction!(functions::exact_search, module)?)
 }
 

@@ -1,6 +1,6 @@
 //! What goes out: arrays that own their memory, in the named tuples of `sapwood/_results.py`.
 
-use numpy::{PyArray1, PyArrayMethods};
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -13,6 +13,12 @@ use crate::index::{AddResult, SearchResult, Stats};
 pub fn added(py: Python<'_>, result: AddResult) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     CLASS.import(py, "sapwood._results", "AddResult")?.call1((result.added, result.replaced))
+}
+
+/// `Rows(ids, vectors)`, which also knows how many rows were left out.
+pub fn rows<'py>(ids: Bound<'py, PyArray1<i64>>, vectors: Bound<'py, PyArray2<f32>>, skipped: u64) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    CLASS.import(ids.py(), "sapwood._results", "Rows")?.call1((ids, vectors, skipped))
 }
 
 /// The results of a call's blocks of queries, one after the other.

@@ -19,7 +19,7 @@ MEMBERS = [
     for name, member in inspect.getmembers(getattr(sw, owner))
     if not name.startswith("_")
 ]
-COMPILED = [(name, getattr(sw, name)) for name in ("Index", "Filter", "Error", "exact_search")] + MEMBERS
+COMPILED = [(name, getattr(sw, name)) for name in ("Index", "Filter", "Error", "exact_search", "read_vectors", "iter_vectors")] + MEMBERS
 SECTIONS = {"add": "KeyboardInterrupt", "search": "TimeoutError", "get": "KeyError"}
 
 
@@ -53,7 +53,7 @@ def test_the_package_s_own_example_runs():
 
 
 def test_there_are_examples_to_run():
-    for name in ("Index", "Filter", "exact_search", "SearchResult", "AddResult"):
+    for name in ("Index", "Filter", "exact_search", "read_vectors", "iter_vectors", "SearchResult", "AddResult", "Rows"):
         assert ">>>" in getattr(sw, name).__doc__, name
     for name in ("add", "remove", "search", "get"):
         assert ">>>" in getattr(sw.Index, name).__doc__, name
@@ -71,7 +71,8 @@ def test_signatures_are_shown_with_real_defaults():
     assert search.parameters["rerank"].default == "bound"
     assert inspect.signature(sw.exact_search).parameters["metric"].default == "cosine"
     assert inspect.signature(sw.Index).parameters["metric"].default == "cosine"
-    for function in (sw.Index, sw.Index.add, sw.Index.search, sw.exact_search):
+    assert inspect.signature(sw.iter_vectors).parameters["batch"].default == 65536
+    for function in (sw.Index, sw.Index.add, sw.Index.search, sw.exact_search, sw.read_vectors, sw.iter_vectors):
         doc = inspect.getdoc(function)
         for name in inspect.signature(function).parameters:
             assert name == "self" or name in doc, f"{function}: {name}"

@@ -35,6 +35,10 @@ WRONG = {
     "index.dim = 5": "misc",
     "index.search([1.0]).ids = None": "misc",
     "sw.exact_search([[1.0]])": "call-arg",
+    "sw.read_vectors(5)": "arg-type",
+    "sw.read_vectors('a.npy', nulls='drop')": "arg-type",
+    "sw.read_vectors('a.npy', batch=10)": "call-arg",
+    "for ids, vectors, more in sw.iter_vectors('a.npy'): pass": "misc",
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +23,21 @@ def report(done: int, total: int) -> None:
     assert done <= total
 
 
+def read(vectors: NDArray[np.float32]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vectors.npy"
+        np.save(path, vectors)
+        rows: sw.Rows = sw.read_vectors([path, str(path)], start=10, count=20, nulls="skip", threads=1, progress=report)
+        numbers: NDArray[np.int64] = rows.ids
+        assert numbers.tolist() == list(range(10, 30)) and rows.skipped == 0
+        for ids, batch in sw.iter_vectors(path, batch=200):
+            part: NDArray[np.float32] = batch
+            assert len(part) == len(ids) <= 200
+
+
 def main() -> None:
     vectors = np.random.default_rng(0).standard_normal((500, 16), dtype=np.float32)
+    read(vectors)
     with build(vectors) as index:
         result: sw.SearchResult = index.search(vectors[:3], k=5, beam=(1, 8), tau=1.5, rerank="bound", progress=report)
         ids, distances = result
