@@ -41,6 +41,28 @@ fn search(index: &Index, query: &[f32], k: usize, most: usize) -> (Vec<i64>, Vec
     (found.ids, found.distances)
 }
 
+/// Adds more rows around one place than a leaf may hold, and removes them, until the storm is over and leaves were split. All other rows of
+/// the storm are spread evenly, so that clustering the whole tree anew may come before any leaf is full.
+fn crowd(index: &Index, stop: &AtomicBool) {
+    for place in 0..10_000 {
+        let center = vector(place, 7);
+        let values: Vec<f32> =
+            (0..120).flat_map(|id| std::iter::zip(&center, vector(id, 8)).map(|(c, v)| c + 0.01 * v).collect::<Vec<_>>()).collect();
+        let ids: Vec<i64> = (CROWD..CROWD + 120).collect();
+        index.add(Rows::new("vectors", &values, DIM).unwrap(), Some(&ids), &Task::new()).unwrap();
+        if stop.load(Ordering::Relaxed) {
+            index.balance(&Task::new()).unwrap();
+        }
+        assert_eq!(index.remove(&ids).unwrap(), 120);
+        if stop.load(Ordering::Relaxed) && index.stats().unwrap().splits > 0 {
+            return;
+        }
+    }
+}
+
+/// The first id of [`crowd`], above all others.
+const CROWD: i64 = 1 << 40;
+
 /// Batches after which an adder begins again.
 const ROUNDS: i64 = 200;
 
@@ -108,6 +130,8 @@ fn what_is_left_after_a_storm_is_exactly_what_should_be() {
                 }
             });
         }
+        let (index, stop) = (&index, &stop);
+        scope.spawn(move || crowd(index, stop));
         thread::sleep(seconds());
         stop.store(true, Ordering::Relaxed);
     });

@@ -79,9 +79,10 @@ class _Handle:
         -------
         dict
             As `Index.stats`; and, where posting lists and vectors are read when they are needed, ``cache_bytes`` and ``cache_capacity``:
-            bytes in the cache and its room, ``bytes_read`` and ``reads``: bytes and reads from disk so far, ``bytes_read_postings`` and
+            bytes in the cache and its room, ``bytes_read`` and ``reads``: bytes and reads from disk, ``bytes_read_postings`` and
             ``bytes_read_vectors``: the parts of it, ``read_seconds_postings`` and ``read_seconds_vectors``: the time they took (a part
-            of ``scan_seconds`` and ``rerank_seconds``), ``cache_hits``: lookups that needed no read.
+            of ``scan_seconds`` and ``rerank_seconds``), ``cache_hits``: lookups that needed no read. All are counted from the moment
+            the checkpoint was opened; `Reader.refresh` begins anew if there is a newer one.
         """
         return self._index.stats()
 
@@ -137,8 +138,8 @@ class Writer(_Handle):
     """The only writer of a directory: what it adds and removes becomes durable with `commit`.
 
     It opens the newest checkpoint lazily: posting lists and vectors stay on disk until an operation needs them, and what was read lately
-    is kept in a cache. It searches its own uncommitted state. As a context manager it commits at the end, or discards what is
-    not committed if the block ends with an exception.
+    is kept in a cache. It searches its own uncommitted state. As a context manager it commits at the end, also where only background
+    balancing has changed the tree since the last commit, or discards what is not committed if the block ends with an exception.
 
     Parameters
     ----------
@@ -292,7 +293,7 @@ class Reader(_Handle):
     def refresh(self) -> bool:
         """Move on to the newest checkpoint.
 
-        Searches that run end on the one they began with.
+        Searches that run end on the one they began with. The cache and the counters of `stats` begin anew.
 
         Returns
         -------

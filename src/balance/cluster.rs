@@ -21,7 +21,8 @@ use crate::tree::Centroid;
 use crate::tree::insert::Routed;
 use crate::tree::leaf::Care;
 use crate::tree::snapshot::Snapshot;
-use crate::tree::store::{Edit, Store, Topology};
+use crate::tree::store::{Edit, Store};
+use crate::tree::topology::Topology;
 use crate::vectors::Row;
 
 /// Sampled rows a centroid, for the first iterations.

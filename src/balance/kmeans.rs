@@ -18,7 +18,7 @@ use crate::tree::insert::may_spread;
 use crate::tree::navigate::{Order, Target, navigate};
 use crate::tree::route::write_beam;
 use crate::tree::snapshot::Snapshot;
-use crate::tree::store::Topology;
+use crate::tree::topology::Topology;
 
 /// Rotated vectors by number.
 #[derive(Clone, Copy)]

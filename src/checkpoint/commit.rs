@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::home::{Home, Info, Last, State};
 use super::leaves::{change_record, whole_record};
-use super::manifest::{CURRENT, Config, FORMAT, Manifest, SegmentFile, VectorFile, manifest_name};
+use super::manifest::{CURRENT, Config, FORMAT, Manifest, SegmentFile, VectorFile, current_line, manifest_name};
 use super::nodes::{LeafEntry, block_record, node_record, page_record};
 use super::root::{Known, LEAVES, Root, centroid_address};
 use super::rows::RowPage;
@@ -131,9 +131,8 @@ impl Home {
     /// Puts the manifest in place, then the name of it. All other files are durable by now.
     fn publish(&self, manifest: &Manifest) -> Result<()> {
         let storage = self.segments.storage();
-        let name = manifest_name(manifest.number);
-        storage.replace(&name, manifest.encode()?.as_bytes())?;
-        storage.replace(CURRENT, format!("{name}\n").as_bytes())
+        storage.replace(&manifest_name(manifest.number), manifest.encode()?.as_bytes())?;
+        storage.replace(CURRENT, current_line(manifest.number).as_bytes())
     }
 }
 

@@ -235,14 +235,25 @@ pub fn checkpoint_numbers(storage: &dyn Storage) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
+/// What [`CURRENT`] holds when manifest `number` is the newest. The checksum is there so that a damaged digit can't turn it into the name
+/// of an older checkpoint.
+pub fn current_line(number: u32) -> String {
+    let name = manifest_name(number);
+    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
+}
+
+fn current_number(bytes: &[u8]) -> Option<u32> {
+    let name = std::str::from_utf8(bytes).ok()?.split(' ').next()?;
+    let number = manifest_number(name.strip_prefix("manifests/")?)?;
+    (current_line(number).as_bytes() == bytes).then_some(number)
+}
+
 /// The number of the newest checkpoint, if there is one.
 pub fn current(storage: &dyn Storage) -> Result<Option<u32>> {
     match read_whole(storage, CURRENT, 4096) {
         Ok(bytes) => {
-            let text = String::from_utf8_lossy(&bytes);
-            let number = text.trim_end().strip_prefix("manifests/").and_then(manifest_number);
-            let what = "expected the name of a manifest, such as manifests/000042.json";
-            number.map(Some).ok_or_else(|| Error::corrupt(storage.describe(CURRENT), what))
+            let what = "expected the name of a manifest and its checksum, such as manifests/000042.json 5f0c3a1e";
+            current_number(&bytes).map(Some).ok_or_else(|| Error::corrupt(storage.describe(CURRENT), what))
         }
         // Without the file the newest manifest counts: each is whole when it gets its name.
         Err(Error::Io { kind: std::io::ErrorKind::NotFound, .. }) => Ok(manifest_numbers(storage)?.pop()),

@@ -15,7 +15,8 @@ use crate::kernel::Kernels;
 use crate::params::Params;
 use crate::storage::{Cache, Hold, Storage};
 use crate::tree::leaf::{Leaf, LeafSource, Stored};
-use crate::tree::store::{OnDisk, Store, Topology};
+use crate::tree::store::{OnDisk, Store};
+use crate::tree::topology::Topology;
 use crate::vectors::Vectors;
 
 /// Where vectors and entries of leaves are.

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::bytes::Cursor;
 use super::leaves::Leaves;
-use super::manifest::{CURRENT, Manifest, current, manifest_name};
+use super::manifest::{CURRENT, Manifest, current, current_line, manifest_name};
 use super::nodes::{read_node, read_page};
 use super::root::{Root, read_tree};
 use super::rows::RowPages;
@@ -164,10 +164,11 @@ fn manifests_and_the_name_of_the_newest() {
         let cache = Residence::Disk(Arc::new(Cache::new(1 << 20)));
         let _ = open(&segments, manifest.number, &cache, &Params::default(), None, &Task::new());
         let other = memory.after_kill();
-        let mut bytes = format!("{name}\n").into_bytes();
+        let line = current_line(manifest.number).into_bytes();
+        let mut bytes = line.clone();
         mutate(&mut random, &mut bytes);
         other.replace(CURRENT, &bytes).unwrap();
-        let _ = current(&other);
+        assert_eq!(current(&other).is_ok(), bytes == line, "{}", String::from_utf8_lossy(&bytes));
     }
 }
 

@@ -15,6 +15,7 @@ pub mod pool;
 pub mod route;
 pub mod snapshot;
 pub mod store;
+pub mod topology;
 
 use std::sync::Arc;
 
