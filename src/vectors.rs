@@ -9,6 +9,7 @@
 //! The hazard: a row number that didn't come from a snapshot may be leased and in the middle of a write.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -99,6 +100,13 @@ impl Kept {
     /// Whether `row` is among them.
     pub fn has(&self, row: Row) -> bool {
         self.0.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    /// The slabs in which there are some.
+    pub fn slabs(&self) -> BTreeSet<usize> {
+        // A word lies within one slab.
+        let used = self.0.iter().enumerate().filter(|(_, word)| **word != 0);
+        used.map(|(word, _)| locate((word * 64) as Row).0).collect()
     }
 
     fn add(&mut self, row: Row) {

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use super::commit::files_of;
 use super::home::{Home, State};
 use super::manifest::{Manifest, current, manifest_name, manifest_numbers};
+use super::segment::segment_name;
+use super::vectors::vectors_name;
 use crate::error::Result;
 use crate::storage::Storage;
 use crate::tree::store::Store;
@@ -21,7 +23,7 @@ impl Home {
 
     /// Removes checkpoints beyond those that are kept and held, and files that none needs; gives rows back that none lists.
     pub(super) fn collect(&self, state: &mut State, store: &Store) -> Result<()> {
-        let Some(oldest) = self.collect_files()? else { return Ok(()) };
+        let Some(oldest) = self.collect_files(self.in_use(store, state))? else { return Ok(()) };
         let mut free: Vec<Row> = Vec::new();
         state.retired.retain_mut(|(number, rows)| {
             let done = *number <= oldest;
@@ -34,8 +36,15 @@ impl Home {
         Ok(())
     }
 
-    /// Removes files; returns the number of the oldest checkpoint that is left.
-    pub(super) fn collect_files(&self) -> Result<Option<u32>> {
+    /// Files that versions of the tree may read which no checkpoint holds: what searches began with, and leaves that changed while a commit
+    /// wrote what they were before.
+    fn in_use(&self, store: &Store, state: &State) -> HashSet<String> {
+        let segments = self.segments.held().into_iter().map(segment_name);
+        segments.chain(store.vectors.kept().slabs().into_iter().map(|slab| vectors_name(state.generation, slab))).collect()
+    }
+
+    /// Removes files, but for those in `needed`; returns the number of the oldest checkpoint that is left.
+    pub(super) fn collect_files(&self, mut needed: HashSet<String>) -> Result<Option<u32>> {
         let storage = &**self.segments.storage();
         let Some(newest) = current(storage)? else { return Ok(None) };
         let mut left = Vec::new();
@@ -48,7 +57,6 @@ impl Home {
             }
         }
         storage.sync_folder("manifests")?;
-        let mut needed: HashSet<String> = HashSet::new();
         for &number in &left {
             needed.extend(files_of(&Manifest::read(storage, number)?));
         }

@@ -81,7 +81,7 @@ impl Home {
         store.load_directory()?;
         let mut state = self.state.lock();
         let (_, info) = self.write(store, &mut state, None, task)?;
-        self.collect_files()?;
+        self.collect_files(HashSet::new())?;
         Ok(info)
     }
 
@@ -105,14 +105,14 @@ impl Home {
             last: state.last.as_ref().filter(|_| own),
             segments: &self.segments,
             segment,
-            sparse: HashSet::new(),
+            reusable: HashSet::new(),
             known: Known::default(),
             stored: Vec::new(),
             used: BTreeMap::new(),
             checks,
             task,
         };
-        writer.sparse = writer.sparse_segments();
+        writer.reusable = writer.reusable_segments();
         let written = writer.write_all(number);
         // What was kept stays kept, and its checksums known, even if the rest failed.
         let Writer { checks, known, stored, .. } = writer;
@@ -162,8 +162,8 @@ struct Writer<'a> {
     last: Option<&'a Last>,
     segments: &'a Segments,
     segment: SegmentWriter,
-    /// Segments less than half of which is in use: what is left of them is written anew.
-    sparse: HashSet<u32>,
+    /// Segments of the last checkpoint at least half of which is in use. What is left of others is written anew.
+    reusable: HashSet<u32>,
     known: Known,
     stored: Vec<(LeafId, Arc<Stored>)>,
     /// Segments that the checkpoint needs.
@@ -226,11 +226,12 @@ impl Writer<'_> {
     }
 
     fn may_inherit(&self, extent: Extent) -> bool {
-        self.own && !self.sparse.contains(&extent.segment)
+        self.reusable.contains(&extent.segment)
     }
 
-    /// Segments of which less than half is in use, as the last checkpoint has it.
-    fn sparse_segments(&self) -> HashSet<u32> {
+    /// Segments of the last checkpoint of which at least half is in use. Leaves may also have entries in older segments: those that changed
+    /// while the last commit wrote what they were before.
+    fn reusable_segments(&self) -> HashSet<u32> {
         let Some(last) = self.last else { return HashSet::new() };
         let mut live: HashMap<u32, u64> = HashMap::new();
         let mut count = |extent: &Extent| *live.entry(extent.segment).or_default() += u64::from(extent.bytes);
@@ -240,8 +241,8 @@ impl Writer<'_> {
         last.row_pages.iter().for_each(&mut count);
         let stored = self.cut.snapshot.leaves.iter().filter_map(|(_, leaf)| leaf.stored());
         stored.flat_map(|stored| &stored.extents).for_each(&mut count);
-        let sparse = |file: &&SegmentFile| live.get(&file.number).copied().unwrap_or(0) * 2 < file.bytes;
-        last.manifest.segments.iter().filter(sparse).map(|file| file.number).collect()
+        let dense = |file: &&SegmentFile| live.get(&file.number).copied().unwrap_or(0) * 2 >= file.bytes;
+        last.manifest.segments.iter().filter(dense).map(|file| file.number).collect()
     }
 
     /// Writes the vectors that no checkpoint has yet; returns the files that this one needs, and the bytes written.
@@ -437,7 +438,8 @@ impl Writer<'_> {
                 None => Some(self.store.whole(leaf)?),
                 whole => whole,
             };
-            self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned })));
+            let tokens = if pinned.is_some() { Vec::new() } else { self.segments.tokens(&extents) };
+            self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned, tokens })));
         }
         Ok(extents)
     }

@@ -157,7 +157,7 @@ fn pin_leaves(topology: &mut Topology, leaves: &Leaves, task: &Task) -> Result<(
         task.check()?;
         let Some(stored) = leaf.stored() else { continue };
         let pinned = Some(Arc::new(leaves.read(stored)?));
-        let stored = Arc::new(Stored { pinned, ..Stored::clone(stored) });
+        let stored = Arc::new(Stored { extents: stored.extents.clone(), rows: stored.rows, pinned, tokens: Vec::new() });
         topology.snapshot.leaves.set(id, Some(Arc::new(Leaf::on_disk(leaf.reference.clone(), stored, leaf.care))));
     }
     Ok(())

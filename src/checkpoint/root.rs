@@ -155,7 +155,8 @@ fn read_leaf(segments: &Segments, entry: LeafEntry, centroid: Centroid, padded: 
         leaf.care = entry.care;
         return Ok(leaf);
     }
-    let stored = Stored { extents: entry.extents, rows: entry.rows as usize, pinned: None };
+    let tokens = segments.tokens(&entry.extents);
+    let stored = Stored { extents: entry.extents, rows: entry.rows as usize, pinned: None, tokens };
     Ok(Leaf::on_disk(reference, Arc::new(stored), entry.care))
 }
 

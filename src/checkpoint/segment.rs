@@ -1,14 +1,14 @@
 //! Segments: the records of one commit, one file a commit, written once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::bytes::{Cursor, put};
 use crate::error::{Error, Result};
 use crate::storage::{ReadAt, Storage, WriteAt};
-use crate::tree::leaf::Extent;
+use crate::tree::leaf::{Extent, Token};
 
 /// First bytes of a segment.
 const MAGIC: &[u8; 8] = b"sapwdSEG";
@@ -108,17 +108,43 @@ impl WriteAt for Nowhere {
 pub struct Segments {
     storage: Arc<dyn Storage>,
     files: Mutex<HashMap<String, Arc<dyn ReadAt>>>,
+    /// Those that were given out.
+    tokens: Mutex<HashMap<u32, Weak<u32>>>,
 }
 
 impl Segments {
     /// Over the files of `storage`.
     pub fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, files: Mutex::default() }
+        Self { storage, files: Mutex::default(), tokens: Mutex::default() }
     }
 
     /// Where the files are.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
+    }
+
+    /// Tokens for the segments of `extents`.
+    pub fn tokens(&self, extents: &[Extent]) -> Vec<Token> {
+        let mut numbers: Vec<u32> = extents.iter().map(|extent| extent.segment).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut tokens = self.tokens.lock();
+        let mut token = |number| {
+            let place = tokens.entry(number).or_default();
+            place.upgrade().unwrap_or_else(|| {
+                let token = Arc::new(number);
+                *place = Arc::downgrade(&token);
+                token
+            })
+        };
+        numbers.into_iter().map(&mut token).collect()
+    }
+
+    /// Segments whose tokens are held: versions of the tree that are in use may read them, whatever the newest checkpoint needs.
+    pub fn held(&self) -> Vec<u32> {
+        let mut tokens = self.tokens.lock();
+        tokens.retain(|_, token| token.strong_count() > 0);
+        tokens.keys().copied().collect()
     }
 
     /// An open file.

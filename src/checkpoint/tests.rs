@@ -130,8 +130,13 @@ fn records_of_rows_and_entries() {
     for &extent in &changed.extents {
         feed(&memory, extent, |segments, extent| {
             let leaves = Leaves::new(segments.clone(), Arc::new(Cache::new(1 << 20)), pool.clone(), 8, vectors.clone());
-            let _ = leaves.read(&Stored { extents: vec![changed.extents[0], extent], rows: changed.rows as usize, pinned: None });
-            let _ = leaves.read(&Stored { extents: vec![extent], rows: changed.rows as usize, pinned: None });
+            let _ = leaves.read(&Stored {
+                extents: vec![changed.extents[0], extent],
+                rows: changed.rows as usize,
+                pinned: None,
+                tokens: Vec::new(),
+            });
+            let _ = leaves.read(&Stored { extents: vec![extent], rows: changed.rows as usize, pinned: None, tokens: Vec::new() });
         });
     }
     feed(&memory, root.row_pages[0], |segments, extent| {

@@ -84,7 +84,12 @@ pub struct Stored {
     pub rows: usize,
     /// The same entries in memory, for as long as the leaf is there.
     pub pinned: Option<Arc<Leaf>>,
+    /// One for each segment that is to be read: its file stays for as long as one of them is held.
+    pub tokens: Vec<Token>,
 }
+
+/// Keeps a segment, of this number, from being removed.
+pub type Token = Arc<u32>;
 
 /// Reads entries of leaves from disk.
 pub trait LeafSource: std::fmt::Debug + Send + Sync {

@@ -265,7 +265,11 @@ impl Store {
     #[inline]
     pub fn id(&self, row: Row) -> Result<i64> {
         match &self.pages {
-            Some(pages) if !self.loaded.load(Ordering::Acquire) => pages.id(row),
+            Some(pages) if !self.loaded.load(Ordering::Acquire) => match pages.id(row) {
+                // Loaded meanwhile; a commit may have removed the pages since.
+                Err(_) if self.loaded.load(Ordering::Acquire) => Ok(self.ids.get(row) as i64),
+                done => done,
+            },
             _ => Ok(self.ids.get(row) as i64),
         }
     }
