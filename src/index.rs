@@ -51,7 +51,7 @@ struct Core {
     held: Option<Held>,
     /// What is read from disk when it is needed.
     disk: Option<Disk>,
-    /// Whether what a checkpoint left to be balanced was noted.
+    /// Whether what a checkpoint left to be balanced and to be used again was noted.
     noted: Once,
     /// What searches cost.
     spent: Spent,
@@ -102,8 +102,8 @@ impl Index {
             return Err(Error::System("this handle reads a checkpoint; open a Writer to change it".into()));
         }
         let mut noted = Ok(());
-        if core.home.is_some() {
-            core.noted.call_once(|| noted = core.note_all());
+        if let Some(home) = &core.home {
+            core.noted.call_once(|| noted = home.take_over(&core.store).and_then(|()| core.note_all()));
         }
         noted.map(|()| core)
     }

@@ -327,11 +327,6 @@ impl Vectors {
         self.numbers.lock().kept.clone()
     }
 
-    /// Says that these kept rows aren't listed by the newest checkpoint: they count as released.
-    pub fn retire(&self, rows: &[Row]) {
-        self.numbers.lock().retired.extend(rows);
-    }
-
     /// Says that no checkpoint matters any more: rows are used again as soon as they are released, and `free` ones at once.
     pub fn forget_all(&self, free: &[Row]) {
         let mut numbers = self.numbers.lock();

@@ -331,3 +331,31 @@ fn only_one_writer() {
     index.close();
     Index::bind(&storage(&memory), &wanted(None), &Task::new()).unwrap();
 }
+
+#[test]
+fn the_table_of_rows_grows_no_further_when_rows_are_replaced_in_session_after_session() {
+    let memory = Memory::new();
+    let mut random = Pcg64Mcg::seed_from_u64(3);
+    let mut model = Model::new();
+    let mut bytes = Vec::new();
+    for session in 0..24 {
+        // A reader holds a checkpoint through some sessions, two checkpoints are kept through some.
+        let reader = (session % 3 == 2).then(|| (read(&memory), model.clone()));
+        let wanted = Wanted { keep: 1 + session % 2, ..wanted(Some(1 << 13)) };
+        let index = Index::bind(&storage(&memory), &wanted, &Task::new()).unwrap();
+        for _ in 0..2 {
+            let ids: Vec<i64> = (0..2_000).collect();
+            let rows: Vec<Vec<f32>> = ids.iter().map(|_| vector(&mut random)).collect();
+            index.add(Rows::new("vectors", &rows.concat(), DIM).unwrap(), Some(&ids), &Task::new()).unwrap();
+            model.extend(ids.into_iter().zip(rows));
+            index.commit(&Task::new()).unwrap();
+        }
+        assert_same(&index, &model);
+        if let Some((reader, model)) = reader {
+            assert_same(&reader, &model);
+        }
+        bytes.push(memory.lengths().iter().map(|(_, bytes)| bytes).sum::<usize>());
+    }
+    // At the same point of the same round of sessions.
+    assert!(bytes[23] * 10 <= bytes[11] * 11, "{bytes:?}");
+}

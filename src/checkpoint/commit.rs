@@ -67,7 +67,7 @@ impl Home {
             return Ok(Info { version: last.manifest.number, rows: last.manifest.rows, bytes_written: 0 });
         }
         store.load_directory()?;
-        state.take_over(store)?;
+        state.take_over(store, &self.segments)?;
         let kept = || state.last.as_ref().map(|last| last.manifest.note.clone()).unwrap_or_default();
         let note = note.map_or_else(kept, str::to_string);
         let (cut, info) = self.write(store, &mut state, Some(note), task)?;

@@ -49,18 +49,31 @@ pub(super) struct State {
 
 impl State {
     /// Takes over what was opened. The directory of `store` must be loaded.
-    pub fn take_over(&mut self, store: &Store) -> Result<()> {
+    pub fn take_over(&mut self, store: &Store, segments: &Arc<Segments>) -> Result<()> {
         let (Some(pages), Some(last)) = (&self.opened, &mut self.last) else { return Ok(()) };
         let mut checks = Vec::with_capacity(pages.extents().len() * PAGE);
         for page in 0..pages.extents().len() {
             checks.extend_from_slice(&pages.page(page)?.checks);
         }
-        let dead = pages.dead_rows()?;
-        store.vectors.retire(&dead);
+        let mut free = pages.dead_rows()?;
+        for number in manifest_numbers(&**segments.storage())?.into_iter().rev().filter(|&number| number < last.manifest.number) {
+            let (listed, rest) = split_listed(free, segments, number, pages);
+            self.retired.push((number + 1, listed));
+            free = rest;
+        }
+        store.vectors.forget(&free);
         last.locations = store.take_loaded_locations();
         (self.checks, self.opened) = (checks, None);
         Ok(())
     }
+}
+
+/// Of `dead` rows, which the newest checkpoint doesn't list, those that checkpoint `number` may list, and the others.
+fn split_listed(dead: Vec<Row>, segments: &Arc<Segments>, number: u32, newest: &RowPages) -> (Vec<Row>, Vec<Row>) {
+    // All, where that can't be read.
+    let Ok(older) = RowPages::of_checkpoint(segments, number) else { return (dead, Vec::new()) };
+    let same = |page: usize| older.extents().get(page).is_none_or(|extent| newest.extents().get(page) == Some(extent));
+    dead.into_iter().partition(|&row| !same(row as usize / PAGE) && older.lists(row).unwrap_or(true))
 }
 
 /// The newest checkpoint.
@@ -105,6 +118,11 @@ impl Home {
         };
         let state = State { next_number, generation: next_number, ..State::default() };
         Ok(Self { segments, keep: keep.max(1), state: Mutex::new(state), _hold: hold })
+    }
+
+    /// Readies a store that was opened here for its first change: what is dead in it is used again, unless an older checkpoint lists it.
+    pub fn take_over(&self, store: &Store) -> Result<()> {
+        self.state.lock().take_over(store, &self.segments)
     }
 
     /// Whether the newest checkpoint holds the present rows of `store`. The tree may have been balanced since.

@@ -3,6 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::bytes::{put, put_all};
+use super::manifest::Manifest;
+use super::root::Root;
 use super::segment::Segments;
 use crate::error::{Error, Result};
 use crate::ids::{DEAD, LeafId, Location, NONE, PAGE};
@@ -48,6 +50,18 @@ impl RowPages {
     pub fn new(segments: Arc<Segments>, extents: Vec<Extent>, next_id: u64, end: Row) -> Self {
         let pages = extents.iter().map(|_| OnceLock::new()).collect();
         Self { segments, extents, pages, next_id, end }
+    }
+
+    /// The pages of checkpoint `number`.
+    pub fn of_checkpoint(segments: &Arc<Segments>, number: u32) -> Result<Self> {
+        let manifest = Manifest::read(&**segments.storage(), number)?;
+        let root = segments.decode(manifest.root.into(), Root::decode)?;
+        Ok(Self::new(segments.clone(), root.row_pages, root.next_id, root.end))
+    }
+
+    /// Whether `row` is live.
+    pub fn lists(&self, row: Row) -> Result<bool> {
+        Ok(row < self.end && self.page(row as usize / PAGE)?.locations[row as usize % PAGE] != DEAD)
     }
 
     /// Where the pages are.
