@@ -125,6 +125,7 @@ def look(path, opener, before, after):
     return is_after, version
 
 
+@pytest.mark.timeout(3600 if STRESS else 120)
 def test_a_killed_writer_leaves_its_last_commit_or_the_one_under_way(tmp_path):
     path, seed, rng = str(tmp_path / "index"), 7, random.Random(7)
     with sw.Writer(path, DIM, "l2", **OPTIONS) as writer:
