@@ -1,4 +1,4 @@
-"""The command line: ``python -m sapwood demo``."""
+"""The command line: ``python -m sapwood demo`` and ``python -m sapwood build``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from importlib.metadata import version
 
+from . import build
 from .data import ROWS
 from .demo import LEAST_ROWS, run
 
@@ -20,7 +21,9 @@ To use it in a program:
     found = index.search(queries, k=10)
     found.ids, found.distances              # nearest first
 
-help(sapwood.Index) tells the rest."""
+help(sapwood.Index) tells the rest. To build one from files, and to go on with it another day:
+
+    python -m sapwood build DIR --parquet FILE..."""
 
 DEMO_HELP = """\
 Build an index on real text embeddings that ship with the package (glosses of WordNet), print some queries with their nearest
@@ -34,6 +37,27 @@ examples:
   python -m sapwood demo                 all 24,000 glosses
   python -m sapwood demo --rows 4000     a quick look
   python -m sapwood demo --json --quiet  figures for a program"""
+
+
+BUILD_HELP = """\
+Build an index in a directory from files of rows: Parquet, .npy, .fvecs, .bvecs or .ivecs. In memory are the rows since the last
+checkpoint with what they change, a cache of at most 1 GiB, and some tens of bytes for each row that is committed.
+
+A checkpoint is made every --commit-every rows. Stopped by Ctrl-C, a crash or a full disk, the same command goes on after the last one.
+Given again later with further files after the first ones, it adds those; with nothing new it changes nothing. Files of which rows are
+in the index have to stay what they are. Without --id-column ids are the numbers of the rows over all files, from 0; with it, the later
+row of an id replaces the former.
+
+Results go to stdout, progress to stderr. Exit code 0: built; 1: it failed, and the message says why; 2: wrong arguments; 130: Ctrl-C."""
+
+BUILD_EXAMPLES = """\
+examples:
+  python -m sapwood build index --parquet rows.parquet --column embedding --metric cosine
+  python -m sapwood build index --parquet part-*.parquet --column embedding --id-column id --commit-every 1000000
+  python -m sapwood build index --parquet vectors.npy --metric l2 --storage f16 --validate --json
+
+then, in Python:
+  sapwood.Reader("index").search(queries, k=10)"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,7 +78,23 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.command is None:
         parser.print_help(sys.stderr)
         return 2
+    if chosen.command == "build":
+        return _build(chosen)
     return run(chosen.rows, as_json=chosen.json, quiet=chosen.quiet)
+
+
+def _build(chosen: argparse.Namespace) -> int:
+    options = {name: value for name in ("storage", "threads", "keep") if (value := getattr(chosen, name)) is not None}
+    return build.run(
+        chosen.directory,
+        build.Source(chosen.parquet, chosen.column, chosen.id_column, chosen.nulls),
+        chosen.metric,
+        as_json=chosen.json,
+        quiet=chosen.quiet,
+        commit_rows=chosen.commit_every,
+        validate=chosen.validate,
+        **options,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,7 +109,40 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--rows", type=_rows, metavar="N", help=f"how many glosses to use, {LEAST_ROWS:,} to {ROWS:,} (default: all)")
     demo.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     demo.add_argument("--quiet", action="store_true", help="show no progress")
+    _build_parser(commands)
     return parser
+
+
+def _build_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What ``build`` understands."""
+    parser = commands.add_parser(
+        "build",
+        help="build an index in a directory from Parquet or other files",
+        description=BUILD_HELP,
+        epilog=BUILD_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("directory", metavar="DIR", help="where the index is, or will be")
+    add("--parquet", nargs="+", required=True, metavar="FILE", help="files or folders of rows, in this order; .npy and .fvecs too")
+    add("--column", metavar="NAME", help="the column of vectors (default: the only one of lists of numbers)")
+    add("--id-column", metavar="NAME", help="the column of ids (default: rows are numbered)")
+    add("--nulls", choices=("raise", "skip"), default="raise", help="what happens to rows without a vector (default: raise)")
+    add("--metric", choices=("cosine", "l2", "ip"), help="what is near (default: cosine, or that of the index)")
+    add("--storage", choices=("f32", "f16", "bf16", "int8"), help="how vectors are kept (default: f32, or that of the index)")
+    add("--commit-every", type=_count, default=build.COMMIT_ROWS, metavar="N", help="rows between two checkpoints (default: %(default)s)")
+    add("--keep", type=_count, metavar="N", help="checkpoints to keep (default: 1)")
+    add("--threads", type=_count, metavar="N", help="threads (default: all cores)")
+    add("--validate", action="store_true", help="prove before each commit and at the end that every row can be reached")
+    add("--json", action="store_true", help="print one JSON object instead of text")
+    add("--quiet", action="store_true", help="show no progress")
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 def _rows(text: str) -> int:

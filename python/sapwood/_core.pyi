@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, final, type_check_only
 
@@ -154,6 +155,7 @@ def exact_search(
 class RowBatches:
     def __iter__(self) -> RowBatches: ...
     def __next__(self) -> Rows: ...
+    def _files(self) -> list[tuple[Path, int]]: ...
 
 def read_vectors(
     paths: _Paths,
@@ -175,6 +177,7 @@ def iter_vectors(
     *,
     batch: int = 65536,
     nulls: Literal["raise", "skip"] = "raise",
+    unique: bool = True,
     threads: int | None = None,
     progress: _Progress = None,
 ) -> RowBatches: ...

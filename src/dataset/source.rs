@@ -167,6 +167,11 @@ impl Source {
         self.threads
     }
 
+    /// The files, and how many rows each has.
+    pub fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.parts.iter().map(|part| (part.path.as_path(), part.format.groups().iter().sum()))
+    }
+
     /// What is to be read, in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces

@@ -22,6 +22,8 @@ pub struct Walk {
     reader: Option<Reader>,
     /// The number of the next row among all.
     row: u64,
+    /// Whether an id of a column may come again.
+    repeats: bool,
 }
 
 /// What a part of a walk brought.
@@ -46,10 +48,15 @@ struct Job<'a> {
 impl Walk {
     /// From the first row on.
     pub fn new(source: &Source) -> Self {
-        Self { piece: 0, done: 0, reader: None, row: source.first() }
+        Self { piece: 0, done: 0, reader: None, row: source.first(), repeats: false }
     }
 
-    /// Reads as many rows as `ids` holds; there have to be as many. Ids from a column must differ from each other.
+    /// Lets an id of a column come again.
+    pub fn with_repeats(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+
+    /// Reads as many rows as `ids` holds; there have to be as many. Ids from a column must differ from each other, unless they may repeat.
     pub fn fill(&mut self, source: &Source, vectors: &mut [f32], ids: &mut [i64], task: &Task) -> Result<Filled> {
         let first = self.row;
         let jobs = self.jobs(source, vectors, ids);
@@ -68,7 +75,7 @@ impl Walk {
             filled.kept += part.kept;
             filled.dropped.extend(part.dropped);
         }
-        if source.has_id_column() {
+        if source.has_id_column() && !self.repeats {
             check_unique(source, &ids[..filled.kept], first, &filled.dropped)?;
         }
         Ok(filled)

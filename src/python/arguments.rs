@@ -46,6 +46,11 @@ pub fn number(argument: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyResul
     number.ok_or_else(|| PyTypeError::new_err(expected(argument, wanted, value)))
 }
 
+/// True or False, and nothing that merely counts as one of them.
+pub fn truth(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract::<bool>().map_err(|_| PyTypeError::new_err(expected(argument, "True or False", value)))
+}
+
 /// A time limit in seconds; the core refuses what is not above zero.
 pub fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
     value.map(|value| number("timeout", value, "a number of seconds above 0, or None")).transpose()

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString};
 
-use super::arguments::{expected, size, text, threads, whole};
+use super::arguments::{expected, size, text, threads, truth, whole};
 use super::gate::{Call, Share};
 use super::progress::Progress;
 use super::{grouped, results};
@@ -115,6 +115,9 @@ pub fn read_vectors<'py>(
 ///     As for `read_vectors`.
 /// batch : int, default 65536
 ///     Rows a batch; the last one has what is left. With ``nulls="skip"`` those that are left out count, so a batch may have fewer.
+/// unique : bool, default True
+///     Whether an id of the column that comes twice in a batch is an error. Files of which later rows replace former ones need False: `add`
+///     takes the last one.
 ///
 /// Returns
 /// -------
@@ -143,8 +146,12 @@ pub fn read_vectors<'py>(
 /// AddResult(added=200, replaced=0)
 #[pyfunction]
 #[pyo3(
-    signature = (paths, column=None, id_column=None, start=None, count=None, *, batch=None, nulls=None, threads=None, progress=None),
-    text_signature = "(paths, column=None, id_column=None, start=0, count=None, *, batch=65536, nulls='raise', threads=None, progress=None)"
+    signature = (
+        paths, column=None, id_column=None, start=None, count=None, *,
+        batch=None, nulls=None, unique=None, threads=None, progress=None
+    ),
+    text_signature = "(paths, column=None, id_column=None, start=0, count=None, *, \
+        batch=65536, nulls='raise', unique=True, threads=None, progress=None)"
 )]
 #[allow(clippy::too_many_arguments)] // Python's keywords.
 pub fn iter_vectors<'py>(
@@ -155,15 +162,18 @@ pub fn iter_vectors<'py>(
     count: Option<&Bound<'py, PyAny>>,
     batch: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
+    unique: Option<&Bound<'py, PyAny>>,
     threads: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<RowBatches> {
     let py = paths.py();
     let request = Arguments { paths, column, id_column, start, count, nulls, threads }.request()?;
     let batch = batch.map_or(Ok(1 << 16), |batch| size("batch", batch, 1, MAX_BATCH))?;
+    let unique = unique.map_or(Ok(true), |unique| truth("unique", unique))?;
     let call = Call::new(None, Progress::read(progress, "rows")?)?;
     let source = call.run(py, None, true, |task| Source::open(&request, task))?;
-    let state = State { walk: Walk::new(&source), call, done: 0 };
+    let walk = if unique { Walk::new(&source) } else { Walk::new(&source).with_repeats() };
+    let state = State { walk, call, done: 0 };
     Ok(RowBatches { source: Arc::new(source), batch, state: Mutex::new(Some(state)) })
 }
 
@@ -211,6 +221,11 @@ impl RowBatches {
         })?;
         *held = Some(State { walk, call, done: done + rows });
         Ok(Some(found))
+    }
+
+    /// The files, those of folders one by one, and the rows of each.
+    fn _files(&self) -> Vec<(PathBuf, u64)> {
+        self.source.files().map(|(path, rows)| (path.to_path_buf(), rows)).collect()
     }
 
     fn __repr__(&self) -> String {

@@ -206,6 +206,19 @@ def test_wrong_ids_are_named(tmp_path, ids, message):
             sw.read_vectors(path, id_column="id", nulls="skip")
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_ids_that_may_repeat(tmp_path, batch):
+    path = write(tmp_path / "a.parquet", VECTORS[:3], pa.array([7, 3, 7]))
+    batches = list(sw.iter_vectors(path, id_column="id", batch=batch, unique=False))
+    assert np.concatenate([rows.ids for rows in batches]).tolist() == [7, 3, 7]
+    np.testing.assert_array_equal(np.concatenate([rows.vectors for rows in batches]), VECTORS[:3])
+    for unique in (None, True):
+        with pytest.raises(ValueError, match="ids must differ"):
+            list(sw.iter_vectors(path, id_column="id", unique=unique))
+    with pytest.raises(TypeError, match="unique: expected True or False, got 1"):
+        sw.iter_vectors(path, id_column="id", unique=1)
+
+
 def test_columns_that_can_t_be_chosen(tmp_path):
     table = {"a": lists(VECTORS), "b": lists(VECTORS), "text": ["x"] * 500, "deep": pa.array([[[1.0]]] * 500), "real": [0.5] * 500}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")

@@ -30,7 +30,7 @@ def read(vectors: NDArray[np.float32]) -> None:
         rows: sw.Rows = sw.read_vectors([path, str(path)], start=10, count=20, nulls="skip", threads=1, progress=report)
         numbers: NDArray[np.int64] = rows.ids
         assert numbers.tolist() == list(range(10, 30)) and rows.skipped == 0
-        for ids, batch in sw.iter_vectors(path, batch=200):
+        for ids, batch in sw.iter_vectors(path, batch=200, unique=False):
             part: NDArray[np.float32] = batch
             assert len(part) == len(ids) <= 200
 
