@@ -5,20 +5,17 @@ use std::sync::Arc;
 use super::bytes::{Cursor, put, put_all, put_extent};
 use super::segment::Segments;
 use crate::error::Result;
-use crate::kernel::{BLOCK, Lanes};
+use crate::kernel::BLOCK;
 use crate::tree::Centroid;
 use crate::tree::block::Block;
-use crate::tree::inner::{ChildBlock, Inner};
+use crate::tree::inner::{ChildBlock, ChildCoder, Inner};
 use crate::tree::leaf::{Care, Extent};
-use crate::tree::pool::Pool;
 
 /// The record of up to 32 children of a node.
 pub fn block_record(block: &ChildBlock) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, block.centroids.len() as u32);
     out.extend_from_slice(block.block.raw());
-    put_all(&mut out, &block.norms);
-    put_all(&mut out, &block.inverses);
     block.centroids.iter().for_each(|centroid| put_all(&mut out, centroid));
     out
 }
@@ -34,7 +31,7 @@ pub fn node_record(node: &Inner, blocks: &[Extent]) -> Vec<u8> {
 }
 
 /// Reads a node, with the places of its blocks.
-pub fn read_node(segments: &Segments, extent: Extent, pool: &Arc<Pool>, padded: usize) -> Result<(Inner, Vec<Extent>)> {
+pub fn read_node(segments: &Segments, extent: Extent, coder: &ChildCoder, padded: usize) -> Result<(Inner, Vec<Extent>)> {
     let (level, extents, reference) = segments.decode(extent, |cursor| {
         let level = cursor.take::<u32>()?;
         let blocks = cursor.take::<u32>()?;
@@ -45,22 +42,20 @@ pub fn read_node(segments: &Segments, extent: Extent, pool: &Arc<Pool>, padded: 
     let mut blocks = Vec::with_capacity(extents.len());
     for (i, &extent) in extents.iter().enumerate() {
         let last = i + 1 == extents.len();
-        blocks.push(Arc::new(segments.decode(extent, |cursor| read_block(cursor, pool, padded, last))?));
+        blocks.push(Arc::new(segments.decode(extent, |cursor| read_block(cursor, coder, &reference, last))?));
     }
     Ok((Inner::of_blocks(reference, level, blocks), extents))
 }
 
-fn read_block(cursor: &mut Cursor<'_>, pool: &Arc<Pool>, padded: usize, last: bool) -> Result<ChildBlock> {
+fn read_block(cursor: &mut Cursor<'_>, coder: &ChildCoder, reference: &[f32], last: bool) -> Result<ChildBlock> {
     let count = cursor.take::<u32>()? as usize;
     if count == 0 || count > BLOCK || !last && count < BLOCK {
         return cursor.broken(format!("a block of {count} children"));
     }
-    let mut block = Block::new(pool);
+    let mut block = Block::new(&coder.pool);
     block.copy_from(cursor.bytes(block.raw().len())?);
-    let norms: Lanes = cursor.take()?;
-    let inverses: Lanes = cursor.take()?;
-    let centroids = (0..count).map(|_| Ok(cursor.take_all::<f32>(padded)?.into())).collect::<Result<Vec<Centroid>>>()?;
-    Ok(ChildBlock { block, norms, inverses, centroids })
+    let centroids = (0..count).map(|_| Ok(cursor.take_all::<f32>(reference.len())?.into())).collect::<Result<Vec<Centroid>>>()?;
+    Ok(ChildBlock::restored(coder, reference, block, centroids))
 }
 
 /// A leaf as its page lists it.

@@ -111,7 +111,7 @@ pub fn open(
     if (root.rows, root.next_id) != (manifest.rows, manifest.next_id) {
         return Err(Error::corrupt(storage.describe(&manifest_name(number)), "the manifest and the tree have different numbers of rows"));
     }
-    let (snapshot, known) = read_tree(segments, &root, empty.pool(), empty.padded())?;
+    let (snapshot, known) = read_tree(segments, &root, &empty.coder, empty.padded())?;
     let rows = Arc::new(RowPages::new(segments.clone(), root.row_pages.clone(), root.next_id, root.end));
     let cache = match residence {
         Residence::Disk(cache) => cache.clone(),
@@ -127,7 +127,7 @@ pub fn open(
     let leaves = Arc::new(Leaves::new(segments.clone(), cache, empty.pool().clone(), empty.encoder.code_bytes(), vectors.clone()));
     let mut topology = Topology::of_snapshot(snapshot);
     if matches!(residence, Residence::Memory) {
-        pin_leaves(&mut topology, &leaves, task)?;
+        load_leaves(&mut topology, &leaves, home.is_some(), task)?;
     }
     let [clustered_rows, added_since] = root.clustered.map(|count| count as usize);
     let leaves = matches!(residence, Residence::Disk(_)).then_some(leaves as Arc<dyn LeafSource>);
@@ -149,16 +149,22 @@ pub fn open(
     Ok(Opened { store, manifest })
 }
 
-/// Reads the entries of all leaves, to stay in memory.
-fn pin_leaves(topology: &mut Topology, leaves: &Leaves, task: &Task) -> Result<()> {
+/// Reads the entries of all leaves, to stay in memory. Where the next commit goes on from this checkpoint they stay known as stored.
+fn load_leaves(topology: &mut Topology, leaves: &Leaves, bound: bool, task: &Task) -> Result<()> {
     let on_disk: Vec<(u32, Arc<Leaf>)> =
         topology.snapshot.leaves.iter().filter(|(_, leaf)| leaf.stored().is_some()).map(|(id, leaf)| (id, leaf.clone())).collect();
     for (id, leaf) in on_disk {
         task.check()?;
         let Some(stored) = leaf.stored() else { continue };
-        let pinned = Some(Arc::new(leaves.read(stored)?));
-        let stored = Arc::new(Stored { extents: stored.extents.clone(), rows: stored.rows, pinned, tokens: Vec::new() });
-        topology.snapshot.leaves.set(id, Some(Arc::new(Leaf::on_disk(leaf.reference.clone(), stored, leaf.care))));
+        let entries = leaves.read(stored)?;
+        let loaded = if bound {
+            let pinned = Some(Arc::new(entries));
+            let stored = Arc::new(Stored { extents: stored.extents.clone(), rows: stored.rows, pinned, tokens: Vec::new() });
+            Leaf::on_disk(leaf.reference.clone(), stored, leaf.care)
+        } else {
+            entries.around(leaf.reference.clone(), leaf.care)
+        };
+        topology.snapshot.leaves.set(id, Some(Arc::new(loaded)));
     }
     Ok(())
 }

@@ -9,9 +9,8 @@ use super::segment::Segments;
 use crate::error::{Error, Result};
 use crate::ids::PAGE;
 use crate::tree::Centroid;
-use crate::tree::inner::ChildBlock;
+use crate::tree::inner::{ChildBlock, ChildCoder};
 use crate::tree::leaf::{Extent, Leaf, Stored};
-use crate::tree::pool::Pool;
 use crate::tree::snapshot::{Snapshot, Table};
 use crate::vectors::Row;
 
@@ -95,7 +94,7 @@ pub fn centroid_address(centroid: &Centroid) -> usize {
 }
 
 /// Reads the tree; leaves are on disk.
-pub fn read_tree(segments: &Segments, root: &Root, pool: &Arc<Pool>, padded: usize) -> Result<(Snapshot, Known)> {
+pub fn read_tree(segments: &Segments, root: &Root, coder: &ChildCoder, padded: usize) -> Result<(Snapshot, Known)> {
     let mut known = Known::default();
     let mut inners = Table::default();
     let mut centroids: HashMap<u32, Centroid> = HashMap::new();
@@ -104,7 +103,7 @@ pub fn read_tree(segments: &Segments, root: &Root, pool: &Arc<Pool>, padded: usi
         if id >= MOST {
             return broken(segments, format!("node {id} is out of range"));
         }
-        let (node, extents) = read_node(segments, extent, pool, padded)?;
+        let (node, extents) = read_node(segments, extent, coder, padded)?;
         known.nodes.insert(id, (super::nodes::node_record(&node, &extents), extent));
         for (block, &extent) in node.blocks().iter().zip(&extents) {
             known.blocks.insert(Arc::as_ptr(block) as usize, (block.clone(), extent));

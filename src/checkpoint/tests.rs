@@ -17,10 +17,12 @@ use super::{FORMAT, Residence, open};
 use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::index::{Index, Wanted};
+use crate::kernel::Kernels;
 use crate::metric::Metric;
 use crate::params::Params;
 use crate::storage::{Cache, Memory, Storage};
 use crate::tree::block::Block;
+use crate::tree::inner::ChildCoder;
 use crate::tree::leaf::{Extent, Stored};
 use crate::tree::store::RowSource;
 use crate::value::ValueType;
@@ -92,16 +94,16 @@ fn records_of_the_tree() {
     let (memory, manifest) = committed();
     let segments = Segments::new(Arc::new(memory.clone()));
     let root = segments.decode(manifest.root.into(), Root::decode).unwrap();
-    let pool = Block::pool(8);
     let padded = 64;
+    let coder = ChildCoder::new(Kernels::get().unwrap(), padded, false);
     feed(&memory, manifest.root.into(), |segments, extent| {
         if let Ok(root) = segments.decode(extent, Root::decode) {
-            let _ = read_tree(segments, &root, &pool, padded);
+            let _ = read_tree(segments, &root, &coder, padded);
         }
     });
-    let (_, blocks) = read_node(&segments, root.nodes[0].1, &pool, padded).unwrap();
+    let (_, blocks) = read_node(&segments, root.nodes[0].1, &coder, padded).unwrap();
     for extent in [root.nodes[0].1, blocks[0]] {
-        feed(&memory, extent, |segments, extent| drop(read_node(segments, extent, &pool, padded)));
+        feed(&memory, extent, |segments, extent| drop(read_node(segments, extent, &coder, padded)));
     }
     feed(&memory, blocks[0], |segments, extent| {
         // As the only block of a node.
@@ -112,7 +114,7 @@ fn records_of_the_tree() {
         let mut writer = SegmentWriter::new(&**segments.storage(), 901, FORMAT).unwrap();
         let node = writer.add(&record).unwrap();
         writer.finish().unwrap();
-        let _ = read_node(segments, node, &pool, padded);
+        let _ = read_node(segments, node, &coder, padded);
     });
     feed(&memory, root.leaf_pages[0].1, |segments, extent| drop(segments.decode(extent, read_page)));
 }

@@ -145,6 +145,8 @@ pub struct Kernels {
     /// not a number (vectors so long that their squares overflow) is not known to be far.
     /// Estimates and lower bounds are written for the whole block; where the result is 0 they are unspecified.
     pub scan: fn(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut Lanes, lowers: &mut Lanes) -> u32,
+    /// Exactly `sum query_i row_i`, where no sum of some of the terms leaves the range of an i32; the length is a multiple of 64.
+    pub dot_bytes: fn(query: &[i16], row: &[i8]) -> i32,
     /// `sum over j of 2^j popcount(code & plane_j)`: a 1-bit code with a 4-bit query, whose planes follow each other.
     pub popcount: fn(code: &[u64], planes: &[u64]) -> u32,
 }
@@ -156,7 +158,7 @@ macro_rules! fenced_table {
         fenced_table!($isa,
             l2(a, b), dot(a, b), l2_rows(query, rows, out), dot_rows(query, rows, out), l2_tile(queries, rows, dim, out),
             dot_tile(queries, rows, dim, out), hadamard(values), encode(residual, reference, bits), build_table(query, table),
-            scan_sums(codes, table, out), scan(table, block, limit, estimates, lowers), popcount(code, planes))
+            scan_sums(codes, table, out), scan(table, block, limit, estimates, lowers), dot_bytes(query, row), popcount(code, planes))
     };
     ($isa:expr, $($function:ident($($argument:ident),*)),*) => {
         $crate::kernel::Kernels {

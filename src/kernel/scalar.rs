@@ -6,8 +6,22 @@
 use super::{BLOCK, CodeBlock, CodeSums, GROUP, Isa, Kernels, Lanes, ScanLimit, ScanTable, TableScale};
 
 /// The portable set.
-pub static KERNELS: Kernels =
-    Kernels { isa: Isa::Scalar, l2, dot, l2_rows, dot_rows, l2_tile, dot_tile, hadamard, encode, build_table, scan_sums, scan, popcount };
+pub static KERNELS: Kernels = Kernels {
+    isa: Isa::Scalar,
+    l2,
+    dot,
+    l2_rows,
+    dot_rows,
+    l2_tile,
+    dot_tile,
+    hadamard,
+    encode,
+    build_table,
+    scan_sums,
+    scan,
+    dot_bytes,
+    popcount,
+};
 
 const LANES: usize = 8;
 
@@ -187,6 +201,11 @@ fn scan(table: &ScanTable, block: &CodeBlock, limit: &ScanLimit, estimates: &mut
         passed |= u32::from(lower <= limit.limit || lower.is_nan()) << v;
     }
     passed
+}
+
+pub(super) fn dot_bytes(query: &[i16], row: &[i8]) -> i32 {
+    debug_assert!(query.len() == row.len() && row.len().is_multiple_of(64));
+    query.iter().zip(row).map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
 }
 
 /// Counts as wide as the compiler can.

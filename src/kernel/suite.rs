@@ -3,7 +3,7 @@
 //! Float tolerances, with `e` = `f32::EPSILON` and `S` the sum of the absolute terms:
 //! - `l2`, `dot`, their rows and tiles, and the sums of `encode`: `(n / 8 + 4) e S`, what four lanes can lose in the worst case;
 //! - `hadamard`, `build_table`, the bits of `encode`: none, the same bits as the portable kernels;
-//! - `scan_sums`, `popcount`: none, they are integers;
+//! - `scan_sums`, `dot_bytes`, `popcount`: none, they are integers;
 //! - `scan`: `8 e` of the sum of the absolute terms of a bound; entries that close to the limit may or may not be reported.
 //!
 //! Inputs are cut out of longer arrays of NaN, so a kernel that uses a value beyond its slices is seen. `SAPWOOD_TEST_ISA` names a
@@ -367,6 +367,24 @@ fn scans_report_what_is_within_the_limit() {
                 }
                 check_scan(set, &scene, f32::INFINITY);
                 check_scan(set, &scene, f32::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_bytes_are_exact() {
+    for length in [0, 64, 128, 192, 256, 384, 448, 1024, 1536, 4096, 65_536] {
+        // The largest values whose sum stays within an i32, the same everywhere: the worst case of every running sum.
+        let most = (i32::MAX as usize / (128 * length.max(1))).min(i16::MAX as usize) as i16;
+        for seed in 0..40 {
+            let mut rng = rng(seed + length);
+            let query: Vec<i16> = (0..length).map(|_| if seed == 0 { most } else { rng.random_range(-most..=most) }).collect();
+            let row: Vec<i8> = (0..length).map(|_| if seed == 0 { i8::MIN } else { rng.random_range(i8::MIN..=i8::MAX) }).collect();
+            let want = i32::try_from(query.iter().zip(&row).map(|(&q, &x)| i64::from(q) * i64::from(x)).sum::<i64>());
+            let (query, row) = (Cut::new(&query, seed % 32, i16::MAX), Cut::new(&row, seed % 64, i8::MAX));
+            for set in sets() {
+                assert_eq!(Ok((set.dot_bytes)(query.get(), row.get())), want, "{} {length}", set.isa.name());
             }
         }
     }

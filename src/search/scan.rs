@@ -5,6 +5,7 @@
 //! reranked in the order of their estimates, and whose lower bound is above the k-th exact distance is passed over. So few vectors are
 //! read, and the reads of the next ones can be started early.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,10 +84,12 @@ pub struct Searcher<'a> {
     cost: Cost,
 }
 
-/// Leaves ahead whose header is fetched while one is scanned; half as far ahead its list of blocks is, then its first block.
-const LEAVES_AHEAD: usize = 4;
+/// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
+const LEAVES_AT_ONCE: usize = 64;
+/// Blocks ahead that are fetched while one is scanned.
+const BLOCKS_AHEAD: usize = 3;
 /// Candidates ahead whose vector is fetched while one is compared.
-const VECTORS_AHEAD: usize = 4;
+const VECTORS_AHEAD: usize = 6;
 
 impl<'a> Searcher<'a> {
     /// A searcher over `store`.
@@ -192,29 +195,39 @@ impl<'a> Searcher<'a> {
     }
 
     fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
-        // Each step of the way to a leaf's codes is a read that depends on the one before; so they are begun in turn, well ahead.
-        let leaves: Vec<(&Choice<'_>, &Leaf)> =
-            choices.iter().filter_map(|choice| snapshot.leaf(choice.id).map(|leaf| (choice, &**leaf))).collect();
-        leaves.iter().for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
-        let stored: Vec<Option<Arc<Leaf>>> = leaves.iter().map(|(_, leaf)| self.store.stored_part(leaf)).collect::<Result<_>>()?;
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(leaves.len());
-        for ((choice, leaf), stored) in leaves.iter().zip(&stored) {
-            if let Some(stored) = stored {
-                parts.push(Part { choice, leaf, entries: stored, removed: leaf.removed() });
+        for choices in choices.chunks(LEAVES_AT_ONCE) {
+            let leaves: Vec<(&Choice<'_>, &Leaf)> =
+                choices.iter().filter_map(|choice| snapshot.leaf(choice.id).map(|leaf| (choice, &**leaf))).collect();
+            leaves.iter().for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
+            let stored: Vec<Option<Arc<Leaf>>> = leaves.iter().map(|(_, leaf)| self.store.stored_part(leaf)).collect::<Result<_>>()?;
+            let mut parts: Vec<Part<'_>> = Vec::with_capacity(leaves.len());
+            for ((choice, leaf), stored) in leaves.iter().zip(&stored) {
+                if let Some(stored) = stored {
+                    stored.prefetch_list();
+                    parts.push(Part { choice, leaf, entries: stored, removed: leaf.removed() });
+                }
+                leaf.prefetch_list();
+                parts.push(Part { choice, leaf, entries: leaf, removed: &[] });
             }
-            parts.push(Part { choice, leaf, entries: leaf, removed: &[] });
+            self.scan_parts(&parts, request, nearest)?;
+            self.cost.leaves += leaves.len() as u64;
         }
-        for (i, part) in parts.iter().enumerate() {
-            if let Some(later) = parts.get(i + LEAVES_AHEAD) {
-                prefetch(std::slice::from_ref(later.entries));
+        Ok(())
+    }
+
+    /// Scans the blocks of all parts, those ahead on their way from memory.
+    fn scan_parts(&mut self, parts: &[Part<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
+        let blocks: Vec<(usize, &Block, u32)> =
+            parts.iter().enumerate().flat_map(|(i, part)| part.entries.blocks().map(move |(block, live)| (i, block, live))).collect();
+        blocks.iter().take(BLOCKS_AHEAD).for_each(|(_, block, _)| prefetch(block.raw()));
+        let mut place = (usize::MAX, ScanLimit { add: 0.0, error: 0.0, limit: 0.0 });
+        for (i, &(number, block, live)) in blocks.iter().enumerate() {
+            blocks.get(i + BLOCKS_AHEAD).iter().for_each(|(_, later, _)| prefetch(later.raw()));
+            if place.0 != number {
+                place = (number, self.limit_of(&parts[number], request));
             }
-            if let Some(later) = parts.get(i + LEAVES_AHEAD / 2) {
-                later.entries.prefetch_list();
-            }
-            let next = parts.get(i + 1).and_then(|next| next.entries.blocks().next());
-            self.scan_part(part, next.map(|(block, _)| block), request, nearest)?;
+            self.scan_block(block, live, &parts[number], place.1, request, nearest)?;
         }
-        self.cost.leaves += leaves.len() as u64;
         Ok(())
     }
 
@@ -235,43 +248,42 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    fn scan_part(&mut self, part: &Part<'_>, next: Option<&Block>, request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
-        let kernels = self.store.kernels;
-        let mut blocks = part.entries.blocks().peekable();
-        if blocks.peek().is_none() {
-            return Ok(());
-        }
+    /// What the bounds of a leaf's entries are computed with, but for the limit.
+    fn limit_of(&self, part: &Part<'_>, request: &Request<'_>) -> ScanLimit {
         let (distance, product) = self.place(part.choice, part.leaf);
         let add = match self.store.encoder.form() {
             Form::Distance => distance,
             Form::Product => -product,
         };
-        // From here on all numbers are distances of the metric.
+        // All numbers are distances of the metric. With bounds, what counts is what may be near; otherwise it is the estimate.
         let add = add + if self.store.metric == Metric::Cosine { 1.0 } else { 0.0 };
-        // With bounds, what counts is what may be near; otherwise it is the estimate.
-        let bounds = request.rerank == Rerank::Bound;
-        let error = if bounds { distance.sqrt() } else { 0.0 };
-        let table = self.target.table();
+        ScanLimit { add, error: if request.rerank == Rerank::Bound { distance.sqrt() } else { 0.0 }, limit: f32::INFINITY }
+    }
+
+    fn scan_block(
+        &mut self,
+        block: &Block,
+        live: u32,
+        part: &Part<'_>,
+        limit: ScanLimit,
+        request: &Request<'_>,
+        nearest: &mut TopK,
+    ) -> Result<()> {
         let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
-        while let Some((block, live)) = blocks.next() {
-            if let Some(later) = blocks.peek().map(|(block, _)| *block).or(next) {
-                prefetch(later.raw());
+        let limit = ScanLimit { limit: nearest.worst(), ..limit };
+        let passed = (self.store.kernels.scan)(&self.target.table(), &block.codes(), &limit, &mut estimates, &mut lowers) & live;
+        self.cost.scanned += u64::from(live.count_ones());
+        for place in lanes(passed) {
+            let (estimate, row) = (estimates[place], block.items()[place]);
+            let lower = if request.rerank == Rerank::Bound { lowers[place] } else { estimate };
+            if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
+                continue;
             }
-            let limit = ScanLimit { add, error, limit: nearest.worst() };
-            let passed = (kernels.scan)(&table, &block.codes(), &limit, &mut estimates, &mut lowers) & live;
-            self.cost.scanned += u64::from(live.count_ones());
-            for place in lanes(passed) {
-                let (estimate, row) = (estimates[place], block.items()[place]);
-                let lower = if bounds { lowers[place] } else { estimate };
-                if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
-                    continue;
-                }
-                if !self.accepts(request.filter, row)? || !self.seen.insert(row) {
-                    continue;
-                }
-                nearest.push(2.0 * estimate - lower, i64::from(row));
-                self.candidates.push(Candidate { estimate, lower, row });
+            if !self.accepts(request.filter, row)? || !self.seen.insert(row) {
+                continue;
             }
+            nearest.push(2.0 * estimate - lower, i64::from(row));
+            self.candidates.push(Candidate { estimate, lower, row });
         }
         Ok(())
     }
@@ -314,12 +326,20 @@ impl<'a> Searcher<'a> {
     }
 
     fn rank_some(&mut self, candidates: &[Candidate], request: &Request<'_>, best: &mut TopK) -> Result<()> {
-        for (i, candidate) in candidates.iter().enumerate() {
-            if let Some(ahead) = candidates.get(i + VECTORS_AHEAD) {
-                self.store.vectors.prefetch(ahead.row);
-                self.store.ids.prefetch(ahead.row);
+        let bounds = request.rerank == Rerank::Bound;
+        let counts = |candidate: &Candidate, best: &TopK| !bounds || candidate.lower <= best.worst() || candidate.lower.is_nan();
+        // Vectors on their way from memory: none that is known not to be needed.
+        let mut ahead = candidates.iter();
+        let mut fetched = VecDeque::with_capacity(VECTORS_AHEAD);
+        loop {
+            while fetched.len() < VECTORS_AHEAD {
+                let Some(next) = ahead.find(|candidate| counts(candidate, best)) else { break };
+                self.store.vectors.prefetch(next.row);
+                self.store.ids.prefetch(next.row);
+                fetched.push_back(next);
             }
-            if candidate.lower > best.worst() && request.rerank == Rerank::Bound {
+            let Some(candidate) = fetched.pop_front() else { return Ok(()) };
+            if !counts(candidate, best) {
                 continue;
             }
             self.cost.reranked += 1;
@@ -329,7 +349,6 @@ impl<'a> Searcher<'a> {
                 best.push(distance, self.id(candidate.row)?);
             }
         }
-        Ok(())
     }
 }
 

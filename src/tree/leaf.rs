@@ -143,6 +143,11 @@ impl Leaf {
         Self { stored: Some(stored), care, ..Self::new(reference) }
     }
 
+    /// These entries, which were coded against `reference`.
+    pub fn around(self, reference: Centroid, care: Care) -> Self {
+        Self { reference, care, ..self }
+    }
+
     /// Live rows.
     pub fn len(&self) -> usize {
         self.live_rows + self.stored.as_ref().map_or(0, |stored| stored.rows - self.removed.len())

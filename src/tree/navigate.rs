@@ -1,6 +1,7 @@
-//! From a query to its leaves: at each level the children are scanned by their codes, the best are scored exactly, and a beam goes on.
+//! From a query to its leaves: at each level the children are scanned by their codes, the best are scored by their fine codes, and a beam
+//! goes on.
 //!
-//! The beam keeps, of the children sorted by exact score, those within `tau` times the best distance, at least `least`, at most `most`
+//! The beam keeps, of the children sorted by score, those within `tau` times the best distance, at least `least`, at most `most`
 //! (and at least a percentage of the level's width where a rule says so). `tau` acts on true distances. For inner products, which have no
 //! natural zero, the distance is that of the augmented vectors: `sqrt(|q|^2 + M^2 - 2 <q, c>)` with `M` the largest norm among the
 //! candidates.
@@ -9,7 +10,7 @@ use super::Centroid;
 use super::inner::{ChildBlock, Inner, NodeId};
 use super::snapshot::Snapshot;
 use crate::ids::LeafId;
-use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale};
+use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
 use crate::params::Beam;
 use crate::quantize::Rotation;
 use crate::tree::leaf::lanes;
@@ -93,19 +94,27 @@ pub struct Choice<'s> {
     pub inverse: f32,
 }
 
-/// The best `room` candidates by estimate, kept with a buffer of as many so that selection is rare.
-struct Reservoir<'s> {
-    room: usize,
-    limit: f32,
-    kept: Vec<Choice<'s>>,
+/// A child that may be among the best of its level: its estimate, and its place among all children that were scanned.
+#[derive(Clone, Copy)]
+struct Candidate {
+    estimate: f32,
+    place: u32,
 }
 
-impl<'s> Reservoir<'s> {
+/// The best `room` candidates by estimate, kept with a buffer of as many so that selection is rare.
+struct Reservoir {
+    room: usize,
+    limit: f32,
+    kept: Vec<Candidate>,
+}
+
+impl Reservoir {
     fn new(room: usize) -> Self {
         Self { room, limit: f32::INFINITY, kept: Vec::with_capacity(2 * room.min(256)) }
     }
 
-    fn push(&mut self, candidate: Choice<'s>) {
+    #[inline]
+    fn push(&mut self, candidate: Candidate) {
         self.kept.push(candidate);
         if self.kept.len() >= 2 * self.room {
             self.trim();
@@ -114,10 +123,50 @@ impl<'s> Reservoir<'s> {
 
     fn trim(&mut self) {
         if self.kept.len() > self.room {
-            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.score.total_cmp(&b.score));
-            self.limit = last.score;
+            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.estimate.total_cmp(&b.estimate));
+            self.limit = last.estimate;
             self.kept.truncate(self.room);
         }
+    }
+}
+
+/// A node whose children are scanned, with the query's side of their [`Fine`](super::inner::Fine) codes.
+struct Scanned<'s> {
+    inner: &'s Inner,
+    /// The place of its first child.
+    start: usize,
+    /// The query's squared distance to the node's reference.
+    distance: f32,
+    /// Multiplies an integer product.
+    scale: f32,
+}
+
+impl<'s> Scanned<'s> {
+    /// Writes the query's residual to `fine`, in the range that keeps products exact.
+    fn new(inner: &'s Inner, start: usize, target: &Target, kernels: &Kernels, fine: &mut Vec<i16>) -> Self {
+        let padded = target.rotated.len();
+        let residuals = || target.rotated.iter().zip(inner.reference.iter()).map(|(q, c)| q - c);
+        let largest = residuals().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let most = (i32::MAX as usize / (128 * padded.max(1))).min(i16::MAX as usize) as f32;
+        let inverse = if largest > 0.0 { most / largest } else { 0.0 };
+        fine.extend(residuals().map(|x| (x * inverse).round() as i16));
+        Self { inner, start, distance: (kernels.l2)(&target.rotated, &inner.reference), scale: largest / most }
+    }
+
+    /// The child at `place`, with the score of its fine code; `fine` is what [`Scanned::new`] wrote.
+    fn choice(&self, place: usize, fine: &[i16], target: &Target, kernels: &Kernels, order: Order) -> Choice<'s> {
+        let block = &self.inner.blocks()[(place - self.start) / BLOCK];
+        let place = (place - self.start) % BLOCK;
+        let product = (kernels.dot_bytes)(fine, block.fine.row(place)) as f32 * self.scale * block.fine.scales[place];
+        let distance = (self.distance + block.fine.squares[place] - 2.0 * product).max(0.0);
+        let (norm, inverse) = (block.norms[place], block.inverses[place]);
+        let score = match order {
+            Order::Distance => distance,
+            Order::Product => 0.5 * (distance - norm - target.norm),
+            Order::Angle if inverse > 0.0 => 0.5 * (distance - 1.0 - target.norm),
+            Order::Angle => 0.0,
+        };
+        Choice { score, id: block.block.items()[place], centroid: &block.centroids[place], norm, inverse }
     }
 }
 
@@ -137,10 +186,15 @@ pub fn navigate<'s>(
         let width = if at_leaves { snapshot.leaves.len() } else { nodes_at(snapshot, depth) };
         let rule = LevelBeam::new(beam, depth, width);
         let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8).min(width));
+        let mut scanned: Vec<Scanned<'_>> = Vec::with_capacity(nodes.len());
+        let mut fine = Vec::with_capacity(nodes.len() * target.rotated.len());
         for inner in nodes.iter().filter_map(|&id| snapshot.inner(id)) {
-            scan_children(kernels, inner, target, order, if at_leaves { exclude } else { &[] }, &mut reservoir);
+            let start = scanned.last().map_or(0, |last| last.start + last.inner.blocks().len() * BLOCK);
+            let node = Scanned::new(inner, start, target, kernels, &mut fine);
+            scan_children(kernels, &node, target, order, if at_leaves { exclude } else { &[] }, &mut reservoir);
+            scanned.push(node);
         }
-        let choices = rescore(kernels, reservoir, target, order, &rule);
+        let choices = rescore(kernels, reservoir, &scanned, &fine, target, order, &rule);
         if at_leaves {
             return choices;
         }
@@ -155,34 +209,27 @@ fn nodes_at(snapshot: &Snapshot, depth: usize) -> usize {
     snapshot.inners.iter().filter(|(_, inner)| inner.level as usize == level).count()
 }
 
-fn scan_children<'s>(
-    kernels: &Kernels,
-    inner: &'s Inner,
-    target: &Target,
-    order: Order,
-    exclude: &[LeafId],
-    reservoir: &mut Reservoir<'s>,
-) {
-    let add = (kernels.l2)(&target.rotated, &inner.reference);
+fn scan_children(kernels: &Kernels, node: &Scanned<'_>, target: &Target, order: Order, exclude: &[LeafId], reservoir: &mut Reservoir) {
     let table = target.table();
     let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
-    for block in inner.blocks() {
-        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many exactly as are kept. Under angles the
+    let blocks = node.inner.blocks();
+    for (number, block) in blocks.iter().enumerate() {
+        if let Some(next) = blocks.get(number + 1) {
+            prefetch(next.block.raw());
+        }
+        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many better as are kept. Under angles the
         // children's directions are coded, so distances have the right order.
         let limit = if order == Order::Product { f32::INFINITY } else { reservoir.limit };
-        let limit = ScanLimit { add, error: 0.0, limit };
+        let limit = ScanLimit { add: node.distance, error: 0.0, limit };
         let passed = (kernels.scan)(&table, &block.block.codes(), &limit, &mut estimates, &mut lowers) & block.mask();
         if order == Order::Product {
             to_products(block, &mut estimates);
         }
         for place in lanes(passed) {
-            let id = block.block.items()[place];
             // What is not a number (rows so long that their squares overflow) is kept: every row must find a leaf.
             let beyond = estimates[place] > reservoir.limit;
-            if !beyond && exclude.binary_search(&id).is_err() {
-                let centroid = &block.centroids[place];
-                let (norm, inverse) = (block.norms[place], block.inverses[place]);
-                reservoir.push(Choice { score: estimates[place], id, centroid, norm, inverse });
+            if !beyond && (exclude.is_empty() || exclude.binary_search(&block.block.items()[place]).is_err()) {
+                reservoir.push(Candidate { estimate: estimates[place], place: (node.start + number * BLOCK + place) as u32 });
             }
         }
     }
@@ -195,15 +242,36 @@ fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
     }
 }
 
-fn rescore<'s>(kernels: &Kernels, mut reservoir: Reservoir<'s>, target: &Target, order: Order, rule: &LevelBeam) -> Vec<Choice<'s>> {
+/// Candidates ahead whose fine code is fetched while one is scored.
+const AHEAD: usize = 8;
+
+fn rescore<'s>(
+    kernels: &Kernels,
+    mut reservoir: Reservoir,
+    scanned: &[Scanned<'s>],
+    fine: &[i16],
+    target: &Target,
+    order: Order,
+    rule: &LevelBeam,
+) -> Vec<Choice<'s>> {
     reservoir.trim();
-    let mut choices = reservoir.kept;
-    let mut largest = 0.0f32;
-    for choice in &mut choices {
-        largest = largest.max(choice.norm);
-        choice.score = order.score(kernels, &target.rotated, choice.centroid, choice.inverse);
+    let padded = target.rotated.len();
+    let node_of = |candidate: &Candidate| scanned.partition_point(|node| node.start <= candidate.place as usize) - 1;
+    let begin = |candidate: &Candidate| {
+        let node = &scanned[node_of(candidate)];
+        let place = candidate.place as usize - node.start;
+        prefetch(node.inner.blocks()[place / BLOCK].fine.row(place % BLOCK));
+    };
+    let candidates = &reservoir.kept;
+    candidates.iter().take(AHEAD).for_each(begin);
+    let mut choices = Vec::with_capacity(candidates.len());
+    for (i, candidate) in candidates.iter().enumerate() {
+        candidates.get(i + AHEAD).iter().for_each(|later| begin(later));
+        let node = node_of(candidate);
+        choices.push(scanned[node].choice(candidate.place as usize, &fine[node * padded..(node + 1) * padded], target, kernels, order));
     }
     choices.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
+    let largest = choices.iter().fold(0.0f32, |largest, choice| largest.max(choice.norm));
     let squared = |score: f32| match order {
         Order::Distance => score,
         Order::Product => (target.norm + largest + 2.0 * score).max(0.0),

@@ -13,7 +13,7 @@ pub(super) mod transform;
 
 use std::arch::x86_64::*;
 
-use self::products::{dot, dot_rows, dot_tile, l2, l2_rows, l2_tile};
+use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use self::transform::{build_table, encode, hadamard};
 use super::{Isa, Kernels, fenced_table, scalar};

@@ -13,7 +13,7 @@ mod scan;
 
 use std::arch::x86_64::*;
 
-use self::products::{dot, dot_rows, dot_tile, l2, l2_rows, l2_tile};
+use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use super::avx2;
 use super::avx2::transform::{build_table, encode, hadamard};

@@ -17,7 +17,7 @@ mod transform;
 
 use std::arch::aarch64::*;
 
-use self::products::{dot, dot_rows, dot_tile, l2, l2_rows, l2_tile};
+use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use self::transform::{encode, hadamard};
 use super::scalar::{build_table, popcount};
