@@ -17,6 +17,8 @@ from .record import Record
 
 OUR_ENGINE = "sapwood_bench.ours:Ours"
 OUR_EXACT = "sapwood_bench.ours:OurExact"
+OUR_DIRECTORY = "sapwood_bench.directory:OurDirectory"
+OUR_ROW_FILE = "sapwood_bench.row_files:OurRowFile"
 FAISS_EXACT = "peers.faiss_flat:FaissFlat"
 
 # Queries of a computed truth that are held against another implementation.
@@ -60,8 +62,7 @@ class Bench:
 
     def child(self, side: str, truth: Mapping[str, str] | None = None) -> Child:
         """A fresh process of a side with the raw rows loaded and nothing built."""
-        child = Child(engine_of(self.definition, side))
-        self.record.versions.update(child.versions)
+        child = self.process(engine_of(self.definition, side))
         child.call(
             "load",
             base=str(self.files.base),
@@ -71,10 +72,15 @@ class Bench:
         )
         return child
 
-    def exact(self, engine: str) -> Child:
-        """A fresh process for exact search with the raw rows loaded."""
+    def process(self, engine: str) -> Child:
+        """A fresh process of any class, with nothing loaded."""
         child = Child(engine)
         self.record.versions.update(child.versions)
+        return child
+
+    def exact(self, engine: str) -> Child:
+        """A fresh process for exact search with the raw rows loaded."""
+        child = self.process(engine)
         metric = self.definition.data.metric
         child.call("load", base=str(self.files.base), metric=metric)
         return child

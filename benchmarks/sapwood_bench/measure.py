@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import time
 from collections.abc import Sequence
@@ -43,6 +44,25 @@ def memory() -> dict[str, int]:
 def reset_peak() -> None:
     """Let VmHWM start again at the present resident size."""
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def touch_memory(share: float) -> int:
+    """Write to every page of a share of the free memory; the bytes it was.
+
+    Memory that a virtual machine was never given before is slow to come, and what a file
+    is cached in may be such memory.
+    """
+    free = re.search(r"^MemFree:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    pages = np.empty(int(int(free[1]) * 1024 * share) if free else 0, np.uint8)
+    pages[:: mmap.PAGESIZE] = 1
+    return pages.nbytes
+
+
+def bytes_written() -> int:
+    """Bytes that this process has given to the kernel to write so far."""
+    text = Path("/proc/self/io").read_text()
+    found = dict(re.findall(r"^(\w+): (\d+)$", text, re.MULTILINE))
+    return int(found["wchar"])
 
 
 def percentile(values: Sequence[float] | NDArray[np.float64], percent: float) -> float:

@@ -12,7 +12,7 @@ from .exact import Exact
 from .measure import Ids, Phases
 
 
-def _versions() -> dict[str, str]:
+def our_versions() -> dict[str, str]:
     import sapwood
 
     return {"sapwood": str(getattr(sapwood, "__version__", "unknown"))}
@@ -30,7 +30,7 @@ class Ours(Engine):
         self._keywords: Setting = {}
 
     def versions(self) -> dict[str, str]:
-        return _versions()
+        return our_versions()
 
     def new_index(self, threads: int, options: Setting) -> Any:
         dim = self.vectors.shape[1]
@@ -88,7 +88,7 @@ class OurExact(Exact):
         self.sapwood = sapwood
 
     def versions(self) -> dict[str, str]:
-        return _versions()
+        return our_versions()
 
     def hold(self, rows: int, threads: int) -> None:
         self.rows = self.vectors[:rows]

@@ -56,6 +56,7 @@ class Record:
         values: dict[str, float],
         recalls: dict[str, float] | None = None,
         settings: dict[str, str] | None = None,
+        free_of_recall: bool = False,
     ) -> None:
         """One metric of several sides; a peer's line carries ours over its own.
 
@@ -74,6 +75,7 @@ class Record:
                     ratio=ours / value if peer and ours is not None else None,
                     recall=recalls.get(side) if recalls else None,
                     setting=settings.get(side, "") if settings else "",
+                    free_of_recall=free_of_recall,
                 )
             )
 
