@@ -42,10 +42,6 @@ class OurDirectory:
         self.truth = {name: np.load(path) for name, path in truth.items()}
         return {}
 
-    def touch_memory(self, share: float) -> Answer:
-        """Write once to a share of the free memory, and give it back."""
-        return {"bytes": measure.touch_memory(share)}
-
     def build(self, path: str, base: str, later: int, scattered: bool, threads: int, options: Setting) -> Answer:
         """Add all rows but those for `extend`, balance, commit."""
         vectors = np.load(base)

@@ -46,8 +46,8 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def touch_memory(share: float) -> int:
-    """Write to every page of a share of the free memory; the bytes it was.
+def touch_memory(share: float) -> None:
+    """Write once to every page of a share of the free memory, and give it back.
 
     Memory that a virtual machine was never given before is slow to come, and what a file
     is cached in may be such memory.
@@ -55,7 +55,6 @@ def touch_memory(share: float) -> int:
     free = re.search(r"^MemFree:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     pages = np.empty(int(int(free[1]) * 1024 * share) if free else 0, np.uint8)
     pages[:: mmap.PAGESIZE] = 1
-    return pages.nbytes
 
 
 def bytes_written() -> int:

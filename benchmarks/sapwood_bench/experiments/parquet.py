@@ -9,7 +9,7 @@ from ..bench import OUR_ROW_FILE, Bench
 from ..child import EngineMissing
 from ..definition import OURS
 from ..engine import Answer
-from ..measure import median
+from ..measure import median, touch_memory
 from ..record import Figure
 
 # It writes the files too, whichever side is measured.
@@ -18,6 +18,7 @@ WRITER = "peers.pyarrow_parquet:PyarrowParquet"
 
 def run(bench: Bench) -> None:
     path = bench.work / "rows.parquet"
+    touch_memory(bench.parameters["touch_memory"])
     for name, kind in bench.parameters["kinds"].items():
         try:
             _write(bench, path, kind)
