@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ..bench import OUR_ROW_FILE, Bench
-from ..child import EngineMissing
 from ..definition import OURS
 from ..engine import Answer
 from ..measure import median, touch_memory
@@ -20,21 +19,13 @@ def run(bench: Bench) -> None:
     path = bench.work / "rows.parquet"
     touch_memory(bench.parameters["touch_memory"])
     for name, kind in bench.parameters["kinds"].items():
-        try:
-            _write(bench, path, kind)
-        except EngineMissing as error:
-            print(f"left out: the files are written with {error}, which is not installed")
-            return
+        with bench.process(WRITER) as child:
+            child.call("write", base=str(bench.files.base), path=str(path), **kind)
         _figures(bench, name, _measure(bench, path, "whole", {}))
         batch = {"rows": bench.parameters["batch"]}
         _figures(bench, f"{name}, batches", _measure(bench, path, "in_batches", batch))
         bench.record.add(Figure(name, "file", "size", path.stat().st_size / 1e6, "MB"))
         path.unlink()
-
-
-def _write(bench: Bench, path: Path, kind: dict[str, Any]) -> None:
-    with bench.process(WRITER) as child:
-        child.call("write", base=str(bench.files.base), path=str(path), **kind)
 
 
 def _measure(bench: Bench, path: Path, method: str, arguments: dict[str, Any]) -> dict[str, list[Answer]]:
