@@ -181,6 +181,7 @@ def _change(writer: Any, vectors: Matrix, ids: NDArray[np.int64], phases: Phases
     phases.mark("commit")
     return {
         "phases": phases.seconds,
+        "clusterings": writer.stats()["clusterings"],
         "bytes_stated": info.bytes_written,
         "bytes_written": measure.bytes_written() - written,
     }

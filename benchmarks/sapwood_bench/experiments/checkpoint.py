@@ -194,6 +194,7 @@ def _series(bench: Bench, truth: dict[str, str], setting: Setting) -> None:
         part = f"commit {i + 1}"
         for phase in answers[0]["phases"]:
             _add(bench, part, phase, median([answer["phases"][phase] for answer in answers]), "s", recall, shown)
+        _add(bench, part, "clusterings", median([answer["clusterings"] for answer in answers]), "")
         _add(bench, part, "written", median([answer["bytes_written"] for answer in answers]) / 1e6, "MB")
     for what, costs in (
         ("seconds", [[commit["phases"]["commit"] for commit in commits] for commits in runs]),
