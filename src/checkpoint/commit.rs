@@ -269,6 +269,7 @@ impl Writer<'_> {
             fresh.push(row);
         }
         writer.close()?;
+        let written = writer.written;
         if !fresh.is_empty() {
             storage.sync_folder("vectors")?;
         }
@@ -277,7 +278,7 @@ impl Writer<'_> {
             store.vectors.keep(&fresh);
         }
         let files = files.into_iter().map(|(slab, place)| VectorFile { slab, bytes: layout.file_bytes(place) });
-        Ok((files.collect(), (fresh.len() * store.vectors.row_bytes()) as u64))
+        Ok((files.collect(), written))
     }
 
     fn write_rows(&mut self) -> Result<Vec<Extent>> {

@@ -12,6 +12,9 @@ use crate::tree::leaf::Extent;
 use crate::tree::store::RowSource;
 use crate::vectors::Row;
 
+/// Bytes of a row of the table.
+const ROW_BYTES: usize = size_of::<u64>() + size_of::<Location>() + size_of::<u32>();
+
 /// Rows of one page, dead ones included.
 #[derive(Debug, PartialEq)]
 pub struct RowPage {
@@ -126,6 +129,10 @@ impl RowSource for RowPages {
 
     fn next_id(&self) -> u64 {
         self.next_id
+    }
+
+    fn bytes(&self) -> usize {
+        self.pages.iter().filter(|page| page.get().is_some()).count() * PAGE * ROW_BYTES
     }
 
     fn describe(&self) -> String {

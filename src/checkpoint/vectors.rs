@@ -11,6 +11,7 @@ use super::rows::RowPages;
 use super::segment::Segments;
 use crate::error::{Error, Result};
 use crate::storage::{Cache, Key, Kind, Storage, WriteAt};
+use crate::tree::pool::{Pool, Slot};
 use crate::value::ValueType;
 use crate::vectors::{Row, VectorSource, locate};
 
@@ -39,12 +40,16 @@ impl Layout {
         Self { stride: kind.row_bytes(dim), dim, kind }
     }
 
+    /// Bytes of the pages that hold a row: what is read at once.
+    fn unit(self) -> usize {
+        self.stride.div_ceil(PAGE_BYTES) * PAGE_BYTES
+    }
+
     /// Offset of the place of a row in its file, and where the pages that hold it begin and end.
     fn place(self, place: usize) -> (u64, u64, u64) {
-        let pages = self.stride.div_ceil(PAGE_BYTES);
         let rows_a_page = (PAGE_BYTES / self.stride).max(1);
-        let start = (1 + place / rows_a_page * pages) * PAGE_BYTES;
-        ((start + place % rows_a_page * self.stride) as u64, start as u64, (start + pages * PAGE_BYTES) as u64)
+        let start = PAGE_BYTES + place / rows_a_page * self.unit();
+        ((start + place % rows_a_page * self.stride) as u64, start as u64, (start + self.unit()) as u64)
     }
 
     /// Length of a file whose last place is `place`.
@@ -78,13 +83,15 @@ pub struct VectorWriter<'a> {
     buffer: Vec<u8>,
     /// The largest place written, by slab.
     pub ends: HashMap<usize, usize>,
+    /// Bytes written, with headers and padding.
+    pub written: u64,
 }
 
 impl<'a> VectorWriter<'a> {
     /// A writer of rows that lie as `layout` says.
     pub fn new(storage: &'a dyn Storage, layout: Layout, format: u32, generation: u32) -> Self {
         let (open, start, buffer, ends) = (None, 0, Vec::new(), HashMap::new());
-        Self { storage, layout, format, generation, open, start, buffer, ends }
+        Self { storage, layout, format, generation, open, start, buffer, ends, written: 0 }
     }
 
     /// Writes a row, in ascending order; returns the checksum of its bytes.
@@ -93,7 +100,9 @@ impl<'a> VectorWriter<'a> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != slab) {
             self.close()?;
             let mut file = self.storage.write(&vectors_name(self.generation, slab))?;
-            file.write_at(0, &self.layout.header(slab, self.format))?;
+            let header = self.layout.header(slab, self.format);
+            file.write_at(0, &header)?;
+            self.written += header.len() as u64;
             self.open = Some((slab, file));
         }
         let (offset, ..) = self.layout.place(place);
@@ -116,6 +125,7 @@ impl<'a> VectorWriter<'a> {
             && !self.buffer.is_empty()
         {
             file.write_at(self.start, &self.buffer)?;
+            self.written += self.buffer.len() as u64;
         }
         self.buffer.clear();
         Ok(())
@@ -139,12 +149,14 @@ pub struct DiskVectors {
     rows: Arc<RowPages>,
     layout: Layout,
     generation: u32,
+    /// Memory for pages. A general allocator scatters them between what else threads ask for, and keeps a third more than is in use.
+    pool: Arc<Pool>,
 }
 
 impl DiskVectors {
     /// Vectors that lie as `layout` says.
     pub fn new(segments: Arc<Segments>, cache: Arc<Cache>, rows: Arc<RowPages>, layout: Layout, generation: u32) -> Self {
-        Self { segments, cache, rows, layout, generation }
+        Self { segments, cache, rows, layout, generation, pool: Pool::new(layout.unit()) }
     }
 
     /// Checks the header and the length of a file.
@@ -168,21 +180,21 @@ impl DiskVectors {
     /// Copies a row out of its page; false if that isn't what was written.
     fn copy_row(&self, row: Row, out: &mut [u8]) -> Result<bool> {
         let (page, start) = self.page(row)?;
-        let Some(bytes) = page.get(start..start + self.layout.stride) else { return Ok(false) };
+        let Some(bytes) = page.bytes().get(start..start + self.layout.stride) else { return Ok(false) };
         out.copy_from_slice(bytes);
         Ok(crc32c::crc32c(bytes) == self.rows.check(row)?)
     }
 
-    fn page(&self, row: Row) -> Result<(Arc<Vec<u8>>, usize)> {
+    fn page(&self, row: Row) -> Result<(Arc<Slot>, usize)> {
         let (slab, place) = locate(row);
         let (offset, start, end) = self.layout.place(place);
         let page = self.cache.get(key(slab, start), || {
             let file = self.segments.file(&vectors_name(self.generation, slab))?;
             // The last page may not be full yet.
             let len = end.min(file.len()?).saturating_sub(start) as usize;
-            let mut bytes = vec![0; len];
-            file.read_at(start, &mut bytes)?;
-            Ok((bytes, len as u64, len as u64))
+            let mut page = Slot::new(&self.pool);
+            file.read_at(start, &mut page.make_mut()[..len])?;
+            Ok((page, len as u64, self.pool.slot_bytes() as u64))
         })?;
         Ok((page, (offset - start) as usize))
     }

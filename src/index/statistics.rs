@@ -102,7 +102,7 @@ impl Stats {
             bytes_tree: snapshot.inners.iter().map(|(_, inner)| inner.bytes() as u64).sum(),
             search: SearchTimes::default(),
             cache: None,
-            bytes_ids: (directory_bytes + 8 * store.vectors.bytes() / (4 * store.vectors.dim())) as u64,
+            bytes_ids: (directory_bytes + store.table_bytes() + 8 * store.vectors.bytes() / (4 * store.vectors.dim())) as u64,
         }
     }
 }

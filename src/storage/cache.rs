@@ -33,8 +33,8 @@ struct Bytes;
 
 impl Weighter<Key, Entry> for Bytes {
     fn weight(&self, _: &Key, entry: &Entry) -> u64 {
-        // Keys and bookkeeping of the cache count too.
-        entry.bytes + 96
+        // Keys, counts and the bookkeeping of the cache and of the allocator count too.
+        entry.bytes + 160
     }
 }
 

@@ -67,13 +67,12 @@ impl Fine {
     }
 
     fn put(&mut self, kernels: &Kernels, place: usize, residual: &[f32]) {
-        let largest = residual.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-        let scale = largest / 127.0;
+        let scale = largest(residual) / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
         let padded = self.bytes.len() / BLOCK;
         for (byte, x) in self.bytes[place * padded..(place + 1) * padded].iter_mut().zip(residual) {
             // Values too large or not numbers end at the ends of the range: such a child is as far as it gets, but it is found.
-            *byte = (x * inverse).round() as i8;
+            *byte = nearest_whole(x * inverse) as i8;
         }
         (self.scales[place], self.squares[place]) = (scale, (kernels.dot)(residual, residual));
     }
@@ -89,8 +88,12 @@ impl ChildBlock {
     /// A block of a node around `reference`, as it was written to disk.
     pub fn restored(coder: &ChildCoder, reference: &[f32], block: Block, centroids: Vec<Centroid>) -> Self {
         let mut restored = Self { block, ..Self::new(coder, reference.len()) };
+        let mut residual = vec![0.0; reference.len()];
         for (place, centroid) in centroids.into_iter().enumerate() {
-            let residual: Vec<f32> = coder.coded(&centroid).iter().zip(reference).map(|(x, c)| x - c).collect();
+            let scale = coder.scale(&centroid);
+            for ((r, x), c) in residual.iter_mut().zip(centroid.iter()).zip(reference) {
+                *r = x * scale - c;
+            }
             restored.place(coder, place, centroid, &residual);
         }
         restored
@@ -148,10 +151,15 @@ impl ChildCoder {
         Self { kernels, encoder, directions, pool: Block::pool(encoder.code_bytes()) }
     }
 
+    /// What a centroid is multiplied by before it is coded.
+    fn scale(&self, centroid: &[f32]) -> f32 {
+        let inverse = inverse_norm((self.kernels.dot)(centroid, centroid));
+        if self.directions && inverse > 0.0 { inverse } else { 1.0 }
+    }
+
     /// What is coded of a centroid.
     fn coded(&self, centroid: &[f32]) -> Vec<f32> {
-        let inverse = inverse_norm((self.kernels.dot)(centroid, centroid));
-        let scale = if self.directions && inverse > 0.0 { inverse } else { 1.0 };
+        let scale = self.scale(centroid);
         centroid.iter().map(|x| x * scale).collect()
     }
 }
@@ -276,6 +284,27 @@ impl Inner {
             self.put(coder, place, child);
         }
     }
+}
+
+/// The largest absolute value; what is not a number doesn't count.
+pub fn largest(values: &[f32]) -> f32 {
+    // In lanes, so that the compiler may keep them in registers of any width.
+    let mut lanes = [0.0f32; 16];
+    let (chunks, rest) = values.as_chunks::<16>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x.abs() > *lane { x.abs() } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).fold(0.0, |largest, x| largest.max(x.abs()))
+}
+
+/// The nearest whole number, for values below 2^22: without a call, which a function of the library is on the baseline processor.
+#[inline(always)]
+pub fn nearest_whole(x: f32) -> f32 {
+    /// Floats from here on have no fraction.
+    const WHOLE: f32 = 12_582_912.0;
+    (x + WHOLE) - WHOLE
 }
 
 /// One over the root of a squared norm; 0 for a zero vector.

@@ -7,7 +7,7 @@
 //! candidates.
 
 use super::Centroid;
-use super::inner::{ChildBlock, Inner, NodeId};
+use super::inner::{ChildBlock, Inner, NodeId, largest, nearest_whole};
 use super::snapshot::Snapshot;
 use crate::ids::LeafId;
 use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
@@ -145,11 +145,11 @@ impl<'s> Scanned<'s> {
     /// Writes the query's residual to `fine`, in the range that keeps products exact.
     fn new(inner: &'s Inner, start: usize, target: &Target, kernels: &Kernels, fine: &mut Vec<i16>) -> Self {
         let padded = target.rotated.len();
-        let residuals = || target.rotated.iter().zip(inner.reference.iter()).map(|(q, c)| q - c);
-        let largest = residuals().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let residual: Vec<f32> = target.rotated.iter().zip(inner.reference.iter()).map(|(q, c)| q - c).collect();
+        let largest = largest(&residual);
         let most = (i32::MAX as usize / (128 * padded.max(1))).min(i16::MAX as usize) as f32;
         let inverse = if largest > 0.0 { most / largest } else { 0.0 };
-        fine.extend(residuals().map(|x| (x * inverse).round() as i16));
+        fine.extend(residual.iter().map(|x| nearest_whole(x * inverse) as i16));
         Self { inner, start, distance: (kernels.l2)(&target.rotated, &inner.reference), scale: largest / most }
     }
 

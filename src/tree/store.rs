@@ -73,6 +73,8 @@ pub trait RowSource: std::fmt::Debug + Send + Sync {
     fn next_id(&self) -> u64;
     /// Where the table is, for messages.
     fn describe(&self) -> String;
+    /// Bytes in memory of what was read so far.
+    fn bytes(&self) -> usize;
 
     /// True without pages.
     fn is_empty(&self) -> bool {
@@ -198,6 +200,11 @@ impl Store {
             self.loaded.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Bytes in memory of the table of rows as it was read from disk.
+    pub fn table_bytes(&self) -> usize {
+        self.pages.as_ref().map_or(0, |pages| pages.bytes())
     }
 
     /// The locations as they were read from disk, once.
