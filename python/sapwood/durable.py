@@ -254,7 +254,8 @@ class Reader(_Handle):
     version : int, optional
         The checkpoint's number. Default: the newest.
     cache_bytes : int, default 1 GiB
-        Room for posting lists and vectors. The tree and the table of rows (20 bytes a row, as far as it is needed) come on top.
+        Room for posting lists and vectors, and for what searches and the allocator need beside them. The tree and the table of rows (20
+        bytes a row, as far as it is needed) come on top: see bytes_tree and bytes_ids of `stats`.
     threads : int, optional
         Threads for batches of queries. Default: the cores this process may use.
 

@@ -250,21 +250,25 @@ impl Writer<'_> {
         let (store, storage) = (self.store, self.segments.storage());
         let layout = Layout::new(store.vectors.dim(), store.vectors.kind());
         let mut writer = VectorWriter::new(&**storage, layout, FORMAT, self.generation);
-        let mut files: BTreeMap<usize, usize> = BTreeMap::new();
+        // The last place in use of each slab; rows come in ascending order.
+        let mut files: Vec<(usize, usize)> = Vec::new();
         let (mut fresh, mut room) = (Vec::new(), Vec::new());
         self.checks.resize(self.checks.len().max(self.cut.end as usize), 0);
         self.task.set_total(self.cut.snapshot.rows as u64);
         let kept = if self.own { store.vectors.kept() } else { Kept::default() };
         for row in self.cut.live_rows() {
-            self.task.advance(1);
             let (slab, place) = locate(row);
-            files.entry(slab).and_modify(|last| *last = place.max(*last)).or_insert(place);
-            if kept.has(row) {
-                continue;
+            match files.last_mut() {
+                Some((same, last)) if *same == slab => *last = place,
+                _ => files.push((slab, place)),
             }
             if row.is_multiple_of(1024) {
                 self.task.check()?;
             }
+            if kept.has(row) {
+                continue;
+            }
+            self.task.advance(1);
             self.checks[row as usize] = writer.add(row, store.vectors.raw(row, &mut room)?)?;
             fresh.push(row);
         }

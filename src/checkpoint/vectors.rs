@@ -18,6 +18,8 @@ use crate::vectors::{Row, VectorSource, locate};
 /// Bytes of a page, and of the header.
 pub const PAGE_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"sapwdVEC";
+/// Bytes of pages whose memory is mapped together.
+const SLAB: usize = 512 << 10;
 /// Bytes that are gathered before they are written.
 const BUFFER: usize = 1 << 20;
 
@@ -156,7 +158,7 @@ pub struct DiskVectors {
 impl DiskVectors {
     /// Vectors that lie as `layout` says.
     pub fn new(segments: Arc<Segments>, cache: Arc<Cache>, rows: Arc<RowPages>, layout: Layout, generation: u32) -> Self {
-        Self { segments, cache, rows, layout, generation, pool: Pool::new(layout.unit()) }
+        Self { segments, cache, rows, layout, generation, pool: Pool::with_slabs(layout.unit(), SLAB) }
     }
 
     /// Checks the header and the length of a file.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache as Inner;
+use quick_cache::sync::{Cache as Inner, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::error::Result;
 
@@ -28,13 +28,17 @@ struct Entry {
     bytes: u64,
 }
 
+/// Bytes that are set aside at most.
+const ASIDE: u64 = 8 << 20;
+
 #[derive(Debug, Clone)]
 struct Bytes;
 
 impl Weighter<Key, Entry> for Bytes {
     fn weight(&self, _: &Key, entry: &Entry) -> u64 {
-        // Keys, counts and the bookkeeping of the cache and of the allocator count too.
-        entry.bytes + 160
+        // Keys, counts and the bookkeeping of the cache count too, and what allocators lose: with all of that a process stays within the
+        // room that was asked for.
+        (entry.bytes + 160) * 9 / 8
     }
 }
 
@@ -42,6 +46,7 @@ impl Weighter<Key, Entry> for Bytes {
 #[derive(Debug)]
 pub struct Cache {
     inner: Inner<Key, Entry, Bytes>,
+    capacity: u64,
     read: [AtomicU64; 2],
     nanoseconds: [AtomicU64; 2],
     loads: AtomicU64,
@@ -49,11 +54,18 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Room for `bytes`.
-    pub fn new(bytes: u64) -> Self {
+    /// A cache of `capacity` bytes. A part is set aside for what searches need beside their values, so that a reader keeps to what it was given.
+    pub fn new(capacity: u64) -> Self {
+        let bytes = capacity - (capacity / 8).min(ASIDE);
         let items = (bytes / 4096).clamp(64, 1 << 20) as usize;
         let (read, nanoseconds, loads, hits) = Default::default();
-        Self { inner: Inner::with_weighter(items, bytes, Bytes), read, nanoseconds, loads, hits }
+        // Keys of what was dropped are remembered for a while, a tenth as many as there are entries: each takes as much room as an entry's.
+        let options = OptionsBuilder::new().estimated_items_capacity(items).weight_capacity(bytes).ghost_allocation(0.1).build();
+        let inner = match options {
+            Ok(options) => Inner::with_options(options, Bytes, DefaultHashBuilder::default(), DefaultLifecycle::default()),
+            Err(_) => Inner::with_weighter(items, bytes, Bytes),
+        };
+        Self { inner, capacity, read, nanoseconds, loads, hits }
     }
 
     /// The value of `key`. `load` makes it where it isn't there; it says how many bytes it read and how many the value takes.
@@ -91,7 +103,7 @@ impl Cache {
 
     /// Room, in bytes.
     pub fn capacity(&self) -> u64 {
-        self.inner.capacity()
+        self.capacity
     }
 
     /// Bytes read so far from files of a kind.

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 pub const LINE: usize = 64;
 /// Slots of the first slab; each further one is twice as large, up to [`LARGEST`].
 const FIRST: usize = 16;
-/// Bytes of a slab at most, rounded to whole slots.
+/// Bytes of a slab at most, rounded to whole slots, where nothing else is said.
 const LARGEST: usize = 4 << 20;
 
 /// Where slots come from. All have the same size.
@@ -30,6 +30,8 @@ const LARGEST: usize = 4 << 20;
 pub struct Pool {
     /// Bytes of a slot's content, a multiple of [`LINE`].
     content: usize,
+    /// Bytes of a slab at most.
+    largest: usize,
     memory: Mutex<Memory>,
 }
 
@@ -75,8 +77,13 @@ unsafe impl Send for Address {}
 impl Pool {
     /// A pool of slots of `content` bytes, a multiple of [`LINE`].
     pub fn new(content: usize) -> Arc<Self> {
+        Self::with_slabs(content, LARGEST)
+    }
+
+    /// The same, with slabs of at most `largest` bytes: where a few unused megabytes matter more than large pages do.
+    pub fn with_slabs(content: usize, largest: usize) -> Arc<Self> {
         debug_assert!(content.is_multiple_of(LINE) && content > 0);
-        Arc::new(Self { content, memory: Mutex::default() })
+        Arc::new(Self { content, largest, memory: Mutex::default() })
     }
 
     /// Bytes that a slot takes.
@@ -123,7 +130,7 @@ impl Pool {
     /// Maps a further slab. Without memory this ends the process, as it does wherever a vector grows.
     fn map_slab(&self, memory: &mut Memory) {
         let number = memory.slabs.iter().position(Option::is_none).unwrap_or(memory.slabs.len());
-        let most = (LARGEST / self.slot_bytes()).max(1);
+        let most = (self.largest / self.slot_bytes()).max(1);
         let slots = (FIRST << number.min(24)).min(most);
         let bytes = slots * self.slot_bytes();
         let Ok(mut map) = MmapMut::map_anon(bytes) else {

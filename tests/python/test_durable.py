@@ -170,10 +170,10 @@ def test_a_reader_counts_what_it_reads(tmp_path):
     with sw.Writer(tmp_path, 32, "l2") as writer:
         writer.add(rows)
         writer.balance()
-    with sw.Reader(tmp_path, cache_bytes=1 << 17) as reader:
+    with sw.Reader(tmp_path, cache_bytes=1 << 18) as reader:
         kinds = ["bytes_read_postings", "bytes_read_vectors"]
         first = reader.stats()
-        assert first["bytes_read_postings"] == first["bytes_read_vectors"] == 0 and first["cache_capacity"] == 1 << 17
+        assert first["bytes_read_postings"] == first["bytes_read_vectors"] == 0 and first["cache_capacity"] == 1 << 18
         reader.search(rows[7], 5, beam=2)
         once = reader.stats()
         reader.search(rows[7], 5, beam=2)
@@ -188,7 +188,7 @@ def test_a_reader_counts_what_it_reads(tmp_path):
         assert cold["bytes_read"] == cold["bytes_read_postings"] + cold["bytes_read_vectors"]
         for start in range(0, 5000, 500):
             reader.search(rows[start : start + 500], 3, beam=8)
-            assert reader.stats()["cache_bytes"] <= 1 << 17
+            assert reader.stats()["cache_bytes"] <= 1 << 18
         last = reader.stats()
         times = ["route_seconds", "scan_seconds", "rerank_seconds", "read_seconds_postings", "read_seconds_vectors"]
         assert all(last[name] > cold[name] > 0 for name in times) and last["queries"] == 3 + 5000
