@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rayon::ThreadPool;
+use rayon::prelude::*;
+
 use super::home::{Home, Info, Last, State};
 use super::leaves::{change_record, whole_record};
 use super::manifest::{CURRENT, Config, FORMAT, Manifest, SegmentFile, VectorFile, current_line, manifest_name};
@@ -59,7 +62,8 @@ impl Cut {
 
 impl Home {
     /// Makes the present state of `store`, which is bound to this directory, its newest checkpoint. Without a `note` the one before stays.
-    pub fn commit(&self, store: &Store, note: Option<&str>, task: &Task) -> Result<Info> {
+    /// Posting lists are encoded on the threads of `pool`, or on this one.
+    pub fn commit(&self, store: &Store, note: Option<&str>, pool: Option<&ThreadPool>, task: &Task) -> Result<Info> {
         let mut state = self.state.lock();
         let present = store.view().sequence;
         let same = |last: &&Last| last.sequence == present && note.is_none_or(|note| note == last.manifest.note);
@@ -70,23 +74,23 @@ impl Home {
         state.take_over(store, &self.segments)?;
         let kept = || state.last.as_ref().map(|last| last.manifest.note.clone()).unwrap_or_default();
         let note = note.map_or_else(kept, str::to_string);
-        let (cut, info) = self.write(store, &mut state, Some(note), task)?;
+        let (cut, info) = self.write(store, &mut state, Some(note), pool, task)?;
         drop(cut);
         self.collect(&mut state, store)?;
         Ok(info)
     }
 
     /// Writes the state of a `store` that isn't bound to this directory as its newest checkpoint.
-    pub fn copy(&self, store: &Store, task: &Task) -> Result<Info> {
+    pub fn copy(&self, store: &Store, pool: Option<&ThreadPool>, task: &Task) -> Result<Info> {
         store.load_directory()?;
         let mut state = self.state.lock();
-        let (_, info) = self.write(store, &mut state, None, task)?;
+        let (_, info) = self.write(store, &mut state, None, pool, task)?;
         self.collect_files(HashSet::new())?;
         Ok(info)
     }
 
     /// A `note` is for a store that is bound to this directory.
-    fn write(&self, store: &Store, state: &mut State, note: Option<String>, task: &Task) -> Result<(Cut, Info)> {
+    fn write(&self, store: &Store, state: &mut State, note: Option<String>, pool: Option<&ThreadPool>, task: &Task) -> Result<(Cut, Info)> {
         let own = note.is_some();
         let cut = Cut::take(store);
         let number = state.next_number;
@@ -110,6 +114,7 @@ impl Home {
             stored: Vec::new(),
             used: BTreeMap::new(),
             checks,
+            pool,
             task,
         };
         writer.reusable = writer.reusable_segments();
@@ -169,6 +174,7 @@ struct Writer<'a> {
     /// Segments that the checkpoint needs.
     used: BTreeMap<u32, u64>,
     checks: Vec<u32>,
+    pool: Option<&'a ThreadPool>,
     task: &'a Task,
 }
 
@@ -358,20 +364,29 @@ impl Writer<'_> {
 
     fn write_leaves(&mut self, root: &mut Root, centroids: &HashMap<LeafId, Centroid>) -> Result<()> {
         let snapshot = self.cut.snapshot.clone();
+        let leaves: Vec<(LeafId, &Arc<Leaf>)> = snapshot.leaves.iter().collect();
         let mut page: Vec<LeafEntry> = Vec::new();
-        for (id, leaf) in snapshot.leaves.iter() {
-            if page.first().is_some_and(|first| first.id / LEAVES != id / LEAVES) {
-                self.write_leaf_page(root, &mut page)?;
-                self.task.check()?;
-            }
-            let entry = LeafEntry {
-                id,
-                rows: leaf.len() as u32,
-                care: leaf.care,
-                reference: self.write_reference(&leaf.reference, centroids.get(&id))?,
-                extents: self.write_entries(id, leaf)?,
+        for some in leaves.chunks(ENCODED_AT_ONCE) {
+            self.task.check()?;
+            let (store, may_inherit) = (self.store, |extent: &Extent| self.reusable.contains(&extent.segment));
+            let encode = |&(_, leaf): &(LeafId, &Arc<Leaf>)| Entries::of(store, leaf, may_inherit);
+            let encoded: Vec<Entries> = match self.pool {
+                Some(pool) => pool.install(|| some.par_iter().map(encode).collect::<Result<_>>())?,
+                None => some.iter().map(encode).collect::<Result<_>>()?,
             };
-            page.push(entry);
+            for (&(id, leaf), entries) in some.iter().zip(encoded) {
+                if page.first().is_some_and(|first| first.id / LEAVES != id / LEAVES) {
+                    self.write_leaf_page(root, &mut page)?;
+                }
+                let entry = LeafEntry {
+                    id,
+                    rows: leaf.len() as u32,
+                    care: leaf.care,
+                    reference: self.write_reference(&leaf.reference, centroids.get(&id))?,
+                    extents: self.write_entries(id, leaf, entries)?,
+                };
+                page.push(entry);
+            }
         }
         self.write_leaf_page(root, &mut page)
     }
@@ -412,47 +427,53 @@ impl Writer<'_> {
     }
 
     /// Writes what of a leaf's entries isn't on disk; returns where all of them are.
-    fn write_entries(&mut self, id: LeafId, leaf: &Arc<Leaf>) -> Result<Vec<Extent>> {
-        if leaf.is_empty() {
-            return Ok(Vec::new());
-        }
-        let before = leaf.stored().filter(|stored| stored.extents.iter().all(|&extent| self.may_inherit(extent))).cloned();
-        let pinned = leaf.stored().is_none_or(|stored| stored.pinned.is_some());
-        let changed = leaf.removed().len() + leaf.rows().count();
-        let mut whole = None;
-        let extents = match before {
-            Some(before) if changed == 0 => {
-                before.extents.iter().for_each(|&extent| self.inherit(extent));
-                return Ok(before.extents.clone());
-            }
-            Some(before) if changed * 2 <= before.rows && before.extents.len() < RECORDS => {
-                before.extents.iter().for_each(|&extent| self.inherit(extent));
-                let record = change_record(leaf, self.store.encoder.code_bytes());
-                [before.extents.as_slice(), &[self.add(&record)?]].concat()
-            }
-            _ => {
-                let dense = self.dense(leaf)?;
-                let extent = self.add(&whole_record(&dense))?;
-                whole = Some(dense);
-                vec![extent]
-            }
-        };
+    fn write_entries(&mut self, id: LeafId, leaf: &Leaf, entries: Entries) -> Result<Vec<Extent>> {
+        entries.before.iter().for_each(|&extent| self.inherit(extent));
+        let Some(record) = entries.record else { return Ok(entries.before) };
+        let extents = [entries.before.as_slice(), &[self.add(&record)?]].concat();
         if self.own {
-            let pinned = match whole {
-                _ if !pinned => None,
-                None => Some(self.store.whole(leaf)?),
-                whole => whole,
-            };
-            let tokens = if pinned.is_some() { Vec::new() } else { self.segments.tokens(&extents) };
-            self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned, tokens })));
+            let tokens = if entries.pinned.is_some() { Vec::new() } else { self.segments.tokens(&extents) };
+            self.stored.push((id, Arc::new(Stored { extents: extents.clone(), rows: leaf.len(), pinned: entries.pinned, tokens })));
         }
         Ok(extents)
     }
+}
 
-    /// All entries of a leaf, without gaps. What was added lately mostly is so, and isn't copied.
-    fn dense(&self, leaf: &Arc<Leaf>) -> Result<Arc<Leaf>> {
-        let whole = self.store.whole(leaf)?;
-        Ok(if whole.is_dense() { whole } else { Arc::new(whole.packed(self.store.pool())) })
+/// Leaves whose entries are encoded together.
+const ENCODED_AT_ONCE: usize = 512;
+
+/// A leaf's entries on their way to disk.
+struct Entries {
+    /// Where a part of them is already.
+    before: Vec<Extent>,
+    /// The rest; `None` if nothing is missing.
+    record: Option<Vec<u8>>,
+    /// All of them, where they are kept in memory.
+    pinned: Option<Arc<Leaf>>,
+}
+
+impl Entries {
+    fn of(store: &Store, leaf: &Arc<Leaf>, may_inherit: impl Fn(&Extent) -> bool) -> Result<Self> {
+        if leaf.is_empty() {
+            return Ok(Self { before: Vec::new(), record: None, pinned: None });
+        }
+        let before = leaf.stored().filter(|stored| stored.extents.iter().all(may_inherit));
+        let pinned = leaf.stored().is_none_or(|stored| stored.pinned.is_some());
+        let changed = leaf.removed().len() + leaf.rows().count();
+        match before {
+            Some(before) if changed == 0 => Ok(Self { before: before.extents.clone(), record: None, pinned: None }),
+            Some(before) if changed * 2 <= before.rows && before.extents.len() < RECORDS => {
+                let record = Some(change_record(leaf, store.encoder.code_bytes()));
+                let pinned = if pinned { Some(store.whole(leaf)?) } else { None };
+                Ok(Self { before: before.extents.clone(), record, pinned })
+            }
+            _ => {
+                // Without gaps. What was added lately mostly is so, and isn't copied.
+                let whole = store.whole(leaf)?;
+                let dense = if whole.is_dense() { whole } else { Arc::new(whole.packed(store.pool())) };
+                Ok(Self { before: Vec::new(), record: Some(whole_record(&dense)), pinned: pinned.then_some(dense) })
+            }
+        }
     }
 }
 

@@ -43,9 +43,14 @@ impl Index {
 }
 
 impl Core {
+    /// The pool for what writes.
+    pub(super) fn writing_pool(&self) -> Option<&rayon::ThreadPool> {
+        self.pool(&self.writers, "write", Some(WRITING))
+    }
+
     /// Runs `work` of writing so many rows, on the writers' pool where that is worth it.
     fn spread<T: Send>(&self, rows: usize, work: impl FnOnce() -> T + Send) -> T {
-        let pool = if rows >= SPREAD { self.pool(&self.writers, "write", Some(WRITING)) } else { None };
+        let pool = if rows >= SPREAD { self.writing_pool() } else { None };
         match pool {
             Some(pool) => pool.install(work),
             None => work(),

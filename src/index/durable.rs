@@ -191,7 +191,7 @@ impl Index {
             return Err(Error::invalid("note", format!("at most {MOST_NOTE} bytes"), note.len().to_string()));
         }
         match &core.home {
-            Some(home) => home.commit(&core.store, note, task),
+            Some(home) => home.commit(&core.store, note, core.writing_pool(), task),
             None => Err(Error::invalid("path", "an index that is bound to a directory; use save(path)", "an index in memory")),
         }
     }
@@ -199,6 +199,6 @@ impl Index {
     /// Writes the present state into another directory, as its newest checkpoint.
     pub fn save(&self, storage: &Arc<dyn Storage>, task: &Task) -> Result<Info> {
         let core = self.loaded()?;
-        Home::lock(storage, 1)?.copy(&core.store, task)
+        Home::lock(storage, 1)?.copy(&core.store, core.writing_pool(), task)
     }
 }
