@@ -138,8 +138,9 @@ class Writer(_Handle):
     """The only writer of a directory: what it adds and removes becomes durable with `commit`.
 
     It opens the newest checkpoint lazily: posting lists and vectors stay on disk until an operation needs them, and what was read lately
-    is kept in a cache. It searches its own uncommitted state. As a context manager it commits at the end, also where only background
-    balancing has changed the tree since the last commit, or discards what is not committed if the block ends with an exception.
+    is kept in a cache. It searches its own uncommitted state. As a context manager it commits at the end, also where only balancing has
+    changed the tree since the last commit (but not where nothing but reading was done), or discards what is not committed if the block
+    ends with an exception.
 
     Parameters
     ----------

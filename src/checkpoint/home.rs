@@ -125,6 +125,11 @@ impl Home {
         self.state.lock().take_over(store, &self.segments)
     }
 
+    /// The newest checkpoint, if there is one.
+    pub fn newest(&self) -> Option<Info> {
+        self.state.lock().last.as_ref().map(|last| Info { version: last.manifest.number, rows: last.manifest.rows, bytes_written: 0 })
+    }
+
     /// Whether the newest checkpoint holds the present rows of `store`. The tree may have been balanced since.
     pub fn is_clean(&self, store: &Store) -> bool {
         self.state.lock().last.as_ref().map_or(0, |last| last.changes) == store.view().changes

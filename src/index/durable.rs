@@ -186,6 +186,13 @@ impl Index {
 
     /// [`Index::commit`], with a text of at most 1 MiB that the checkpoint keeps; `None` keeps the one before.
     pub fn commit_with_note(&self, note: Option<&str>, task: &Task) -> Result<Info> {
+        let opened = self.core()?;
+        // A handle that was only read from has nothing to commit. Getting ready for changes would begin balancing, and that would be one.
+        if let Some(home) = opened.home.as_ref().filter(|_| note.is_none() && !opened.noted.is_completed())
+            && let Some(newest) = home.newest()
+        {
+            return Ok(newest);
+        }
         let core = self.writable()?;
         if let Some(note) = note.filter(|note| note.len() > MOST_NOTE) {
             return Err(Error::invalid("note", format!("at most {MOST_NOTE} bytes"), note.len().to_string()));

@@ -195,6 +195,26 @@ def test_a_reader_counts_what_it_reads(tmp_path):
         assert last["read_seconds_postings"] <= last["scan_seconds"] and last["read_seconds_vectors"] <= last["rerank_seconds"]
 
 
+def test_a_writer_that_only_reads_commits_nothing(tmp_path):
+    rows = clustered(3000, 32)
+    writer = sw.Writer(tmp_path, 32, "l2", split_threshold=16, merge_threshold=2)
+    writer.add(rows)
+    # Not balanced, so that a background thread would have something to do at once.
+    assert writer.commit().version == 1
+    writer.close()
+    for opener in (sw.Writer, sw.Index.open):
+        for _ in range(5):
+            with opener(tmp_path) as handle:
+                assert handle.search(rows[5], 1, beam=10**6).ids.tolist() == [5]
+                assert len(handle.ids()) == 3000
+                done = handle.commit()
+                assert (done.version, done.rows, done.bytes_written) == (1, 3000, 0)
+            assert sw.load_checkpoint(tmp_path).versions == [1]
+    with sw.Writer(tmp_path) as writer:
+        writer.balance()
+    assert sw.load_checkpoint(tmp_path).versions == [2]
+
+
 def test_a_writer_reads_only_what_it_needs(tmp_path):
     rows = clustered(20_000, 32)
     with sw.Writer(tmp_path, 32, "l2") as writer:
