@@ -85,6 +85,7 @@ class Index:
         tau: float | None = None,
         beam: int | tuple[int, int] | None = None,
         rerank: Literal["bound"] | int | None = "bound",
+        epsilon: float | None = None,
         filter: _Ids | Filter | None = None,
         levels: Iterable[_LevelRule | None] | None = None,
         threads: int | None = None,

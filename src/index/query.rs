@@ -10,7 +10,7 @@ use super::{Core, Index, check_width, filled};
 use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::error::Result;
-use crate::params::SearchOptions;
+use crate::params::{EPSILON, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
@@ -102,8 +102,9 @@ impl Core {
     fn plan<'a>(&self, k: usize, options: &'a SearchOptions) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
         let mut beam = options.beam();
+        let (rerank, epsilon) = (options.rerank, options.epsilon.unwrap_or(EPSILON));
         let Some(filter) = filter else {
-            return Ok(Plan::Tree(self.store.snapshot(), Request { k, beam, rerank: options.rerank, filter: None }));
+            return Ok(Plan::Tree(self.store.snapshot(), Request { k, beam, rerank, epsilon, filter: None }));
         };
         let store = &self.store;
         if filter.is_allow() && filter.ids().len() <= DIRECT {
@@ -120,7 +121,7 @@ impl Core {
         let share = if filter.is_allow() { listed } else { 1.0 - listed }.clamp(1.0 / rows, 1.0);
         let widen = |leaves: usize| ((leaves as f64 / share) as usize).clamp(leaves, leaves.max(snapshot.leaves.len()));
         (beam.least, beam.most) = (widen(beam.least), widen(beam.most));
-        Ok(Plan::Tree(snapshot.clone(), Request { k, beam, rerank: options.rerank, filter: Some(filter) }))
+        Ok(Plan::Tree(snapshot.clone(), Request { k, beam, rerank, epsilon, filter: Some(filter) }))
     }
 
     fn run(

@@ -7,7 +7,7 @@
 //! candidates.
 
 use super::Centroid;
-use super::inner::{ChildBlock, Inner, NodeId, largest, nearest_whole};
+use super::inner::{ChildBlock, Facts, Inner, NodeId, largest, nearest_whole};
 use super::snapshot::Snapshot;
 use crate::ids::LeafId;
 use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
@@ -130,7 +130,7 @@ impl Reservoir {
     }
 }
 
-/// A node whose children are scanned, with the query's side of their [`Fine`](super::inner::Fine) codes.
+/// A node whose children are scanned, with the query's side of their fine codes.
 struct Scanned<'s> {
     inner: &'s Inner,
     /// The place of its first child.
@@ -153,21 +153,42 @@ impl<'s> Scanned<'s> {
         Self { inner, start, distance: (kernels.l2)(&target.rotated, &inner.reference), scale: largest / most }
     }
 
-    /// The child at `place`, with the score of its fine code; `fine` is what [`Scanned::new`] wrote.
-    fn choice(&self, place: usize, fine: &[i16], target: &Target, kernels: &Kernels, order: Order) -> Choice<'s> {
-        let block = &self.inner.blocks()[(place - self.start) / BLOCK];
-        let place = (place - self.start) % BLOCK;
-        let product = (kernels.dot_bytes)(fine, block.fine.row(place)) as f32 * self.scale * block.fine.scales[place];
-        let distance = (self.distance + block.fine.squares[place] - 2.0 * product).max(0.0);
-        let (norm, inverse) = (block.norms[place], block.inverses[place]);
+    /// The child at `place` (as a [`Candidate`] has it): its block, and its place there.
+    #[inline]
+    fn child(&self, place: u32) -> (&'s ChildBlock, usize) {
+        let place = place as usize - self.start;
+        (&self.inner.blocks()[place / BLOCK], place % BLOCK)
+    }
+
+    /// The score of a child by its fine code; `fine` is what [`Scanned::new`] wrote.
+    fn score(&self, place: u32, fine: &[i16], target: &Target, kernels: &Kernels, order: Order) -> Scored {
+        let (block, at) = self.child(place);
+        let facts = &block.facts[at];
+        let product = (kernels.dot_bytes)(fine, block.fine(at)) as f32 * self.scale * facts.scale;
+        let distance = (self.distance + facts.square - 2.0 * product).max(0.0);
         let score = match order {
             Order::Distance => distance,
-            Order::Product => 0.5 * (distance - norm - target.norm),
-            Order::Angle if inverse > 0.0 => 0.5 * (distance - 1.0 - target.norm),
+            Order::Product => 0.5 * (distance - facts.norm - target.norm),
+            Order::Angle if facts.inverse > 0.0 => 0.5 * (distance - 1.0 - target.norm),
             Order::Angle => 0.0,
         };
-        Choice { score, id: block.block.items()[place], centroid: &block.centroids[place], norm, inverse }
+        Scored { score, id: facts.id, place }
     }
+
+    /// A child that was scored.
+    fn choice(&self, scored: &Scored) -> Choice<'s> {
+        let (block, at) = self.child(scored.place);
+        let Facts { norm, inverse, .. } = block.facts[at];
+        Choice { score: scored.score, id: scored.id, centroid: &block.centroids[at], norm, inverse }
+    }
+}
+
+/// A child with the score of its fine code.
+#[derive(Clone, Copy)]
+struct Scored {
+    score: f32,
+    id: NodeId,
+    place: u32,
 }
 
 /// The leaves of a query, nearest first. The leaves of `exclude`, ascending, are passed over.
@@ -237,8 +258,8 @@ fn scan_children(kernels: &Kernels, node: &Scanned<'_>, target: &Target, order: 
 
 /// `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`, without the last term, which all children share.
 fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
-    for (estimate, norm) in estimates.iter_mut().zip(&block.norms) {
-        *estimate = 0.5 * (*estimate - norm);
+    for (estimate, facts) in estimates.iter_mut().zip(&block.facts) {
+        *estimate = 0.5 * (*estimate - facts.norm);
     }
 }
 
@@ -256,31 +277,35 @@ fn rescore<'s>(
 ) -> Vec<Choice<'s>> {
     reservoir.trim();
     let padded = target.rotated.len();
-    let node_of = |candidate: &Candidate| scanned.partition_point(|node| node.start <= candidate.place as usize) - 1;
+    let node_of = |place: u32| scanned.partition_point(|node| node.start <= place as usize) - 1;
     let begin = |candidate: &Candidate| {
-        let node = &scanned[node_of(candidate)];
-        let place = candidate.place as usize - node.start;
-        prefetch(node.inner.blocks()[place / BLOCK].fine.row(place % BLOCK));
+        let (block, at) = scanned[node_of(candidate.place)].child(candidate.place);
+        prefetch(&block.facts[at..=at]);
+        prefetch(block.fine(at));
     };
     let candidates = &reservoir.kept;
     candidates.iter().take(AHEAD).for_each(begin);
-    let mut choices = Vec::with_capacity(candidates.len());
-    for (i, candidate) in candidates.iter().enumerate() {
+    let mut scored = Vec::with_capacity(candidates.len());
+    for (i, &Candidate { place, .. }) in candidates.iter().enumerate() {
         candidates.get(i + AHEAD).iter().for_each(|later| begin(later));
-        let node = node_of(candidate);
-        choices.push(scanned[node].choice(candidate.place as usize, &fine[node * padded..(node + 1) * padded], target, kernels, order));
+        let node = node_of(place);
+        scored.push(scanned[node].score(place, &fine[node * padded..(node + 1) * padded], target, kernels, order));
     }
-    choices.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
-    let largest = choices.iter().fold(0.0f32, |largest, choice| largest.max(choice.norm));
+    scored.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
+    let choice = |scored: &Scored| scanned[node_of(scored.place)].choice(scored);
+    let largest = match order {
+        Order::Product => scored.iter().fold(0.0f32, |largest, scored| largest.max(choice(scored).norm)),
+        _ => 0.0,
+    };
     let squared = |score: f32| match order {
         Order::Distance => score,
         Order::Product => (target.norm + largest + 2.0 * score).max(0.0),
         Order::Angle => (2.0 + 2.0 * score).max(0.0),
     };
-    let within = choices.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
-    let near = choices.partition_point(|choice| squared(choice.score) <= within);
-    choices.truncate(near.clamp(rule.least, rule.most));
-    choices
+    let within = scored.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
+    let near = scored.partition_point(|scored| squared(scored.score) <= within);
+    scored.truncate(near.clamp(rule.least, rule.most));
+    scored.iter().map(choice).collect()
 }
 
 /// A [`Beam`] at one level.
