@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sapwood_bench import data, definition
+from sapwood_bench import data, data_sets, definition
 from sapwood_bench.bench import Bench, TruthError, engine_of
 from sapwood_bench.child import Child, EngineError, EngineMissing
 from sapwood_bench.data import DataError
@@ -64,10 +64,10 @@ def _arguments() -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="replace a value of the definitions, as in data.rows=20000",
     )
-    parser.add_argument("--work", type=Path, help="folder for picked rows; default: a temporary one")
+    parser.add_argument("--work", type=Path, help="folder for picked and made rows; default: a temporary one")
     options = parser.parse_args()
-    if not options.test and (not options.definitions or options.data is None):
-        parser.error("name definitions and --data DIR, or give --test")
+    if not options.test and not options.definitions:
+        parser.error("name definitions, or give --test")
     return options
 
 
@@ -84,7 +84,10 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
     record.add(Figure("machine", "", "load before the run", options.load, ""))
     with tempfile.TemporaryDirectory(prefix="rows-", dir=options.work) as folder:
         work = Path(folder)
-        files = data.prepare(chosen.data, options.data, work, chosen.seed)
+        if chosen.data.kind == "files":
+            files = data.prepare(chosen.data, options.data, work, chosen.seed)
+        else:
+            files = data_sets.prepare(chosen.data, options.data, options.work or work, chosen.seed)
         try:
             EXPERIMENTS[chosen.experiment](Bench(chosen, files, work, record, sides))
         except EngineMissing as error:
