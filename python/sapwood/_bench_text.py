@@ -74,7 +74,11 @@ def _targets_text(done: Benched | BenchedCheckpoint, rows: list[dict[str, Any]],
     lines = []
     for target, setting in done.reached.items():
         qps = next((row["qps"] for row in rows if row["setting"] == setting), 0.0)
-        reached = "not reached with all leaves read" if setting is None else f"{_shown(setting)}, {qps:,.0f} {unit}"
+        reached = (
+            "not reached with all leaves read; rerank=N would compare more of their rows in full"
+            if setting is None
+            else f"{_shown(setting)}, {qps:,.0f} {unit}"
+        )
         lines.append(f"recall@{done.k} {target}: {reached}")
     return lines
 
