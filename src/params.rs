@@ -15,7 +15,8 @@ pub struct Params {
     pub split_threshold: usize,
     /// A leaf with fewer postings than this is merged into its neighbours; 0 merges empty leaves only.
     pub merge_threshold: usize,
-    /// An internal node with more children than this is split. Wide nodes scanned with codes beat narrow nodes with a beam.
+    /// An internal node with more children than this is split. Wide nodes scanned with codes beat narrow nodes with a beam: on real text
+    /// embeddings nodes lose 0.01 to 0.06 of recall unless half of all centroids are scanned.
     pub branching: usize,
     /// Neighbouring leaves that are examined for rows to move after a split (LIRE).
     pub reassign_neighbours: usize,
@@ -35,7 +36,7 @@ impl Default for Params {
             spill: 1,
             split_threshold: 192,
             merge_threshold: 24,
-            branching: 8192,
+            branching: 65_536,
             reassign_neighbours: 32,
             storage: ValueType::F32,
             seed: 0,

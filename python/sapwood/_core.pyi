@@ -69,7 +69,7 @@ class Index:
         spill: int = 1,
         split_threshold: int | None = None,
         merge_threshold: int | None = None,
-        branching: int = 8192,
+        branching: int = 65536,
         profile: Literal["memory", "disk"] = "memory",
         storage: _Storage = "f32",
         seed: int = 0,

@@ -61,7 +61,7 @@ const LONG: usize = 4096;
 /// merge_threshold : int, optional
 ///     A leaf with fewer postings is merged into its neighbours, at most a quarter of `split_threshold`; 0 merges empty leaves only.
 ///     Default by profile: an eighth or a quarter of `split_threshold`.
-/// branching : int, default 8192
+/// branching : int, default 65536
 ///     A node with more children is split, 4 to 1,048,576.
 /// profile : {"memory", "disk"}, default "memory"
 ///     Small leaves, or leaves large enough to be worth a read from disk.
@@ -107,7 +107,7 @@ impl PyIndex {
     #[new]
     #[pyo3(
         signature = (dim, metric=None, *, path=None, keep=None, spill=None, split_threshold=None, merge_threshold=None, branching=None, profile=None, storage=None, seed=None, threads=None),
-        text_signature = "(dim, metric='cosine', *, path=None, keep=1, spill=1, split_threshold=None, merge_threshold=None, branching=8192, profile='memory', storage='f32', seed=0, threads=None)"
+        text_signature = "(dim, metric='cosine', *, path=None, keep=1, spill=1, split_threshold=None, merge_threshold=None, branching=65536, profile='memory', storage='f32', seed=0, threads=None)"
     )]
     #[allow(clippy::too_many_arguments)] // Python's keywords.
     fn new<'py>(
