@@ -29,13 +29,15 @@ use crate::tree::store::Store;
 use crate::vectors::Row;
 
 /// Rows that are measured, at most: their mean recall is then known to half a percent.
-const QUERIES: usize = 1536;
+const QUERIES: usize = 1280;
 /// Rows that are measured with a posting list on disk, where each may cost reads.
 const QUERIES_ON_DISK: usize = 384;
-/// Of these, every so manieth is scanned for the largest depth too: of many neighbours few queries tell as much.
-const DEEP: usize = 6;
-/// Rows that are scanned to the end, to see how far the others must be.
+/// Rows that are scanned to the end and for every depth, to see how far the others must be.
 const PILOTS: usize = 48;
+/// The largest depth for which all rows are scanned.
+const SHALLOW: usize = 100;
+/// The share of neighbours that may lie beyond where the others are scanned to.
+const BEYOND: f64 = 0.001;
 /// A depth is measured in an index of at least so many times as many rows.
 const ROWS_A_DEPTH: usize = 8;
 /// How often a thread that waits for another's table looks at its task.
@@ -127,15 +129,10 @@ impl Core {
         let depths: Vec<usize> = DEPTHS.into_iter().filter(|depth| depth * ROWS_A_DEPTH <= snapshot.rows).collect();
         let (pilots, others) = rows.split_at(PILOTS.min(rows.len()));
         let mut traces = self.traces(snapshot, pilots, &depths, leaves, task)?;
-        let deepest = depths.last().copied().unwrap_or(1);
-        let enough = traces.iter().map(|trace| trace.needed(deepest.min(100)) as usize).max().unwrap_or(leaves);
-        let far = (enough * 3 / 2).clamp(leaves.min(64), leaves);
-        // Few are scanned for the largest depth: it makes a scan slow and tells much.
-        let shallow = depths.iter().filter(|&&depth| depth <= 100).count();
-        let (deep, plain) = others.split_at(others.len() / DEEP);
-        let deep_far = (enough * 3).clamp(leaves.min(64), leaves);
-        traces.extend(self.traces(snapshot, deep, &depths, deep_far, task)?);
-        traces.extend(self.traces(snapshot, plain, &depths[..shallow], far, task)?);
+        // The largest depth makes a scan slow, and of many neighbours few queries tell as much.
+        let shallow = depths.iter().filter(|&&depth| depth <= SHALLOW).count().max(1).min(depths.len());
+        let far = reach(&traces, SHALLOW).clamp(leaves.min(64), leaves);
+        traces.extend(self.traces(snapshot, others, &depths[..shallow], far, task)?);
         let rules = |(place, &depth): (usize, &usize)| rule(&traces, place, depth);
         let numbered: Vec<(usize, &usize)> = depths.iter().enumerate().collect();
         let rules: Vec<Rule> = match self.search_pool() {
@@ -160,6 +157,14 @@ impl Core {
         let parts: Vec<Vec<Trace>> = pool.install(|| rows.par_chunks(AT_ONCE).map(some).collect::<Result<_>>())?;
         Ok(parts.into_iter().flatten().collect())
     }
+}
+
+/// Leaves in which all but [`BEYOND`] of the `depth` nearest of all queries were met.
+fn reach(traces: &[Trace], depth: usize) -> usize {
+    let mut met: Vec<u32> = traces.iter().flat_map(|trace| trace.met.iter().take(depth).copied()).collect();
+    met.sort_unstable();
+    let within = (met.len() as f64 * (1.0 - BEYOND)) as usize;
+    met.get(within.min(met.len().saturating_sub(1))).map_or(usize::MAX, |&last| last as usize + 1)
 }
 
 /// Rows that a thread measures with the same scratch.

@@ -23,11 +23,6 @@ impl Trace {
         let met = &self.met[..depth.min(self.met.len())];
         met.iter().filter(|&&leaf| leaf < leaves).count() as f64 / met.len().max(1) as f64
     }
-
-    /// Leaves after which every one of the `depth` nearest was met.
-    pub fn needed(&self, depth: usize) -> u32 {
-        self.met.iter().take(depth).max().map_or(0, |last| last + 1)
-    }
 }
 
 /// A place of a trace where a search for `depth` neighbours might end.
@@ -46,7 +41,11 @@ pub fn rule(traces: &[Trace], place: usize, depth: usize) -> Option<Rule> {
     // The harder ones are those whose neighbours are farther.
     paths.sort_by(|a, b| b.kth.total_cmp(&a.kth));
     let harder = &paths[..paths.len().div_ceil(3)];
-    let mut limits = TARGETS.map(|target| limit(&paths, target).min(limit(harder, target)));
+    // Half way, so that queries that are harder than the rows lose little, and those that are like them cost little more.
+    let mut limits = TARGETS.map(|target| {
+        let all = limit(&paths, target);
+        0.5 * (all + all.min(limit(harder, target)))
+    });
     for i in 1..limits.len() {
         limits[i] = limits[i].min(limits[i - 1]);
     }

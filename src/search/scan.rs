@@ -108,7 +108,7 @@ pub struct Searcher<'a> {
 
 /// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
 const LEAVES_AT_ONCE: usize = 64;
-/// Leaves that a search with a recall target asks for at first, at least; then it asks for three times as many again and again.
+/// Leaves that a search with a recall target asks for at first, at least; then three times as many, until it has seen enough.
 const LEAVES_AT_FIRST: usize = 32;
 /// Blocks ahead that are fetched while one is scanned.
 const BLOCKS_AHEAD: usize = 3;
@@ -145,7 +145,7 @@ impl<'a> Searcher<'a> {
             None => self.collect(snapshot, request)?,
             Some(stop) => {
                 self.front = Some(Front::new(&[stop.k], self.store, &self.target).until(*stop));
-                self.collect_to_target(snapshot, request, stop.leaves.saturating_add(stop.leaves / 2).max(LEAVES_AT_FIRST))?
+                self.collect_to_target(snapshot, request, stop.leaves.max(LEAVES_AT_FIRST))?
             }
         };
         let collected = Instant::now();
@@ -263,7 +263,7 @@ impl<'a> Searcher<'a> {
             let at_once = match &self.front {
                 None => LEAVES_AT_ONCE,
                 Some(front) if self.store.source.is_some() => front.group(),
-                Some(front) => front.leaves().clamp(LEAVES_AT_ONCE / 4, LEAVES_AT_ONCE),
+                Some(front) => front.leaves().clamp(LEAVES_AT_ONCE / 2, LEAVES_AT_ONCE),
             };
             let (choices, others) = rest.split_at(at_once.min(rest.len()));
             rest = others;

@@ -10,8 +10,9 @@
 //!
 //! The forecast is a logistic regression of the share of the true neighbours that are still missing. It grows with the distance of the
 //! k-th neighbour so far and with the distances of the leaves in which neighbours were found (those of a hard query are spread over many),
-//! and sinks with the distance of the next leaf. A search ends where the forecast is below a limit, which is set so that the
-//! mean over the measured queries, and over the harder third of them, is the target.
+//! and sinks with the distance of the next leaf. A search ends where the forecast is at or below a limit. It is set half way between the one
+//! that gives the target as the mean over all measured queries, and the one that gives it over the harder third of them, if that is stricter:
+//! so queries like the rows find a little more than the target, and harder ones hardly less.
 //!
 //! | symbol | meaning |
 //! |---|---|
