@@ -7,7 +7,7 @@
 //! on with the former table, or wait where there is none.
 //!
 //! Rows stand for queries, their own neighbours without themselves. They are drawn by the index's seed. A few of them are scanned to the end first,
-//! to see how far the rest must be scanned to know their true neighbours.
+//! to see how far the rest must be scanned to know their true neighbours. For queries far from all rows some are made up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,12 +128,17 @@ impl Core {
         let rows = draw(store, snapshot, most.min(snapshot.rows / 4))?;
         let depths: Vec<usize> = DEPTHS.into_iter().filter(|depth| depth * ROWS_A_DEPTH <= snapshot.rows).collect();
         let (pilots, others) = rows.split_at(PILOTS.min(rows.len()));
-        let mut traces = self.traces(snapshot, pilots, &depths, leaves, task)?;
+        let query = |&row: &Row| Ok((row, store.vectors.get(row, &mut Vec::new())?.to_vec()));
+        let pilots: Vec<Query> = pilots.iter().map(query).collect::<Result<_>>()?;
+        let others: Vec<Query> = others.iter().map(query).collect::<Result<_>>()?;
+        let strange = strange(&others, store.params.seed);
+        let mut traces = self.traces(snapshot, &pilots, &depths, leaves, task)?;
         // The largest depth makes a scan slow, and of many neighbours few queries tell as much.
         let shallow = depths.iter().filter(|&&depth| depth <= SHALLOW).count().max(1).min(depths.len());
         let far = reach(&traces, SHALLOW).clamp(leaves.min(64), leaves);
-        traces.extend(self.traces(snapshot, others, &depths[..shallow], far, task)?);
-        let rules = |(place, &depth): (usize, &usize)| rule(&traces, place, depth);
+        traces.extend(self.traces(snapshot, &others, &depths[..shallow], far, task)?);
+        let strange = self.traces(snapshot, &strange, &depths[..shallow], leaves, task)?;
+        let rules = |(place, &depth): (usize, &usize)| rule(&traces, &strange, place, depth);
         let numbered: Vec<(usize, &usize)> = depths.iter().enumerate().collect();
         let rules: Vec<Rule> = match self.search_pool() {
             Some(pool) => pool.install(|| numbered.into_par_iter().filter_map(rules).collect()),
@@ -143,20 +148,33 @@ impl Core {
         Ok(Measured { table, seconds: began.elapsed().as_secs_f64(), changes: snapshot.changes })
     }
 
-    fn traces(&self, snapshot: &Snapshot, rows: &[Row], depths: &[usize], most: usize, task: &Task) -> Result<Vec<Trace>> {
-        let some = |rows: &[Row]| -> Result<Vec<Trace>> {
+    fn traces(&self, snapshot: &Snapshot, queries: &[Query], depths: &[usize], most: usize, task: &Task) -> Result<Vec<Trace>> {
+        let some = |queries: &[Query]| -> Result<Vec<Trace>> {
             let mut searcher = Searcher::new(&self.store);
-            let mut room = Vec::new();
-            let mut one = |&row: &Row| {
+            let mut one = |(row, query): &Query| {
                 task.check()?;
-                searcher.trace(snapshot, self.store.vectors.get(row, &mut room)?, row, depths, most)
+                searcher.trace(snapshot, query, *row, depths, most)
             };
-            rows.iter().map(&mut one).collect()
+            queries.iter().map(&mut one).collect()
         };
-        let Some(pool) = self.search_pool() else { return some(rows) };
-        let parts: Vec<Vec<Trace>> = pool.install(|| rows.par_chunks(AT_ONCE).map(some).collect::<Result<_>>())?;
+        let Some(pool) = self.search_pool() else { return some(queries) };
+        let parts: Vec<Vec<Trace>> = pool.install(|| queries.par_chunks(AT_ONCE).map(some).collect::<Result<_>>())?;
         Ok(parts.into_iter().flatten().collect())
     }
+}
+
+/// A query, and the row that doesn't count among its neighbours.
+type Query = (Row, Vec<f32>);
+
+/// Queries that are stranger than rows: each is a row, but for a share of its distance to a vector whose values are of as many rows.
+fn strange(rows: &[Query], seed: u64) -> Vec<Query> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x5bd1_e995);
+    let one = |(row, vector): &Query| {
+        let share: f32 = random.random_range(0.4..1.0);
+        let value = |i: usize, own: f32, other: usize| own + share * (rows[other].1[i] - own);
+        (*row, vector.iter().enumerate().map(|(i, &own)| value(i, own, random.random_range(0..rows.len()))).collect())
+    };
+    rows.iter().step_by((rows.len() / STRANGE).max(1)).map(one).collect()
 }
 
 /// Leaves in which all but [`BEYOND`] of the `depth` nearest of all queries were met.
@@ -167,7 +185,9 @@ fn reach(traces: &[Trace], depth: usize) -> usize {
     met.get(within.min(met.len().saturating_sub(1))).map_or(usize::MAX, |&last| last as usize + 1)
 }
 
-/// Rows that a thread measures with the same scratch.
+/// Queries that are made up, at least, where there are as many rows: only searches far from all rows go by them.
+const STRANGE: usize = 160;
+/// Queries that a thread measures with the same scratch.
 const AT_ONCE: usize = 16;
 
 /// Up to `count` live rows, ascending by leaf: entries drawn from all postings.

@@ -2,11 +2,11 @@
 //!
 //! The problem: weights and limits of the forecast must hold for queries that nobody has seen.
 //! The rule of use: [`Trace`]s of queries whose true neighbours are known, scanned far beyond where a search would end; [`rule`] for each
-//! depth. The queries are rows of the index that don't count as their own neighbours: among many kinds of made-up queries (rows with noise,
-//! mixtures of rows), none told as well how strange queries behave as the harder ones of the rows themselves.
+//! depth. The queries are rows of the index that don't count as their own neighbours: the harder ones of them tell best how queries of another
+//! kind behave. Only for what is stranger than all rows queries are made up.
 //! The hazard: few queries measure a high target badly. A mean of 1,000 shares is off by 0.005 in the usual case.
 
-use super::target::{NUMBERS, Rule, Sight, TARGETS, forecast};
+use super::target::{Fit, NUMBERS, Rule, Sight, TARGETS, forecast};
 
 /// One query, scanned far, with its true neighbours.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,16 +32,27 @@ struct State {
     found: f64,
 }
 
-/// The rule for `depth`, the `place`-th of the depths that were watched; `None` where the queries tell nothing.
-pub fn rule(traces: &[Trace], place: usize, depth: usize) -> Option<Rule> {
+/// The rule for `depth`, the `place`-th of the depths that were watched, from rows and from strange queries; `None` where rows tell nothing.
+pub fn rule(rows: &[Trace], strange: &[Trace], place: usize, depth: usize) -> Option<Rule> {
+    let (near, paths) = fit(rows, place, depth)?;
+    let mean = |limit: f64| paths.iter().map(|path| f64::from(path.end(limit).0)).sum::<f64>() / paths.len() as f64;
+    let leaves = near.limits.map(mean);
+    let begin = paths[paths.len() / 20].kth;
+    // Where strange queries are no stranger than rows, rows tell more.
+    let other = fit(strange, place, depth).map(|(far, paths)| (far, paths[paths.len() / 2].kth)).filter(|(_, end)| *end > begin);
+    let (far, end) = other.unwrap_or_else(|| (near.clone(), begin));
+    Some(Rule { depth, near, far, range: [begin, end], leaves })
+}
+
+/// The forecast and its limits, and where the queries end by it, those with the farthest neighbours first.
+fn fit(traces: &[Trace], place: usize, depth: usize) -> Option<(Fit, Vec<Path>)> {
     let whole = traces.iter().filter(|trace| trace.met.len() >= depth);
     let queries: Vec<Vec<State>> = whole.map(|trace| states(trace, place, depth)).filter(|states| !states.is_empty()).collect();
     let weights = regress(&queries)?;
     let mut paths: Vec<Path> = queries.iter().map(|states| Path::new(states, &weights)).collect();
-    // The harder ones are those whose neighbours are farther.
     paths.sort_by(|a, b| b.kth.total_cmp(&a.kth));
     let harder = &paths[..paths.len().div_ceil(3)];
-    // Half way, so that queries that are harder than the rows lose little, and those that are like them cost little more.
+    // Half way, so that queries that are harder than most lose little, and the others cost little more.
     let mut limits = TARGETS.map(|target| {
         let all = limit(&paths, target);
         0.5 * (all + all.min(limit(harder, target)))
@@ -49,8 +60,7 @@ pub fn rule(traces: &[Trace], place: usize, depth: usize) -> Option<Rule> {
     for i in 1..limits.len() {
         limits[i] = limits[i].min(limits[i - 1]);
     }
-    let mean = |limit: f64| paths.iter().map(|path| f64::from(path.end(limit).0)).sum::<f64>() / paths.len() as f64;
-    Some(Rule { depth, weights, limits, leaves: limits.map(mean) })
+    Some((Fit { weights, limits }, paths))
 }
 
 fn states(trace: &Trace, place: usize, depth: usize) -> Vec<State> {
@@ -194,7 +204,7 @@ mod tests {
 
     #[test]
     fn other_queries_of_both_kinds_find_the_target() {
-        let table = Table { rules: vec![rule(&traces(1500, 1), 0, 10).unwrap()], ..Table::default() };
+        let table = Table { rules: vec![rule(&traces(1500, 1), &[], 0, 10).unwrap()], ..Table::default() };
         assert!(table.is_sound());
         let others = traces(2000, 2);
         let kth = |trace: &Trace| trace.sights[0][0].kth;
@@ -214,19 +224,19 @@ mod tests {
 
     #[test]
     fn queries_that_tell_nothing_give_no_rule() {
-        assert_eq!(rule(&[], 0, 10), None);
-        assert_eq!(rule(&traces(500, 3), 0, 100), None, "fewer neighbours than that");
-        assert_eq!(rule(&traces(500, 3), 1, 10), None, "a depth that wasn't watched");
+        assert_eq!(rule(&[], &traces(500, 3), 0, 10), None);
+        assert_eq!(rule(&traces(500, 3), &[], 0, 100), None, "fewer neighbours than that");
+        assert_eq!(rule(&traces(500, 3), &[], 1, 10), None, "a depth that wasn't watched");
         let mut endless = traces(500, 3);
         endless.iter_mut().flat_map(|trace| &mut trace.sights).for_each(|sights| sights[0].kth = f32::INFINITY);
-        assert_eq!(rule(&endless, 0, 10), None);
+        assert_eq!(rule(&endless, &[], 0, 10), None);
     }
 
     #[test]
     fn where_all_is_found_at_once_the_rule_is_still_sound() {
         let mut easy = traces(300, 4);
         easy.iter_mut().for_each(|trace| trace.met = vec![0; 10]);
-        let table = Table { rules: vec![rule(&easy, 0, 10).unwrap()], ..Table::default() };
+        let table = Table { rules: vec![rule(&easy, &[], 0, 10).unwrap()], ..Table::default() };
         assert!(table.is_sound());
         assert!(table.stop(10, 1.0, 0.95).ends(&easy[0].sights[0][0]));
     }

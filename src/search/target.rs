@@ -14,6 +14,9 @@
 //! that gives the target as the mean over all measured queries, and the one that gives it over the harder third of them, if that is stricter:
 //! so queries like the rows find a little more than the target, and harder ones hardly less.
 //!
+//! Beyond the k-th distances that rows have, a forecast made of rows says nothing. There another takes its place by degrees, made of queries that
+//! were put together from the values of several rows.
+//!
 //! | symbol | meaning |
 //! |---|---|
 //! | `s`, `m` | a [`Sight`] as numbers; the weights: the forecast's logit is `m . s` |
@@ -63,15 +66,26 @@ pub fn forecast(weights: &[f64; NUMBERS], numbers: &[f64; NUMBERS]) -> f64 {
     weights.iter().zip(numbers).map(|(weight, number)| weight * number).sum()
 }
 
+/// A forecast, and how low it must be.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Fit {
+    /// Of the forecast.
+    pub weights: [f64; NUMBERS],
+    /// By target, descending.
+    pub limits: [f64; TARGETS.len()],
+}
+
 /// What was measured for one depth.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rule {
     /// Neighbours wanted.
     pub depth: usize,
-    /// Of the forecast.
-    pub weights: [f64; NUMBERS],
-    /// By target, descending.
-    pub limits: [f64; TARGETS.len()],
+    /// For queries whose k-th distance is one that rows have.
+    pub near: Fit,
+    /// For queries that are far from all rows.
+    pub far: Fit,
+    /// K-th distances up to which the first holds, and from which on the second does; between them both do in part.
+    pub range: [f64; 2],
     /// Mean leaves that were scanned, by target.
     pub leaves: [f64; TARGETS.len()],
 }
@@ -96,19 +110,31 @@ pub struct Stop {
     pub k: usize,
     /// Leaves that it takes, about.
     pub leaves: usize,
-    weights: [f64; NUMBERS],
-    limit: f64,
+    near: Line,
+    far: Line,
+    range: [f64; 2],
 }
+
+/// A forecast less its limit.
+type Line = [f64; NUMBERS];
 
 impl Stop {
     /// A search that scans every leaf.
     pub fn never(k: usize) -> Self {
-        Self { k, leaves: usize::MAX, weights: [0.0; NUMBERS], limit: f64::NEG_INFINITY }
+        let never = [f64::INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0];
+        Self { k, leaves: usize::MAX, near: never, far: never, range: [0.0, 1.0] }
     }
 
     /// Whether a search that stands so has seen enough. What is not a number never has.
     pub fn ends(&self, sight: &Sight) -> bool {
-        sight.kth < f32::INFINITY && forecast(&self.weights, &sight.numbers()) <= self.limit
+        if sight.kth == f32::INFINITY {
+            return false;
+        }
+        let numbers = sight.numbers();
+        let part = (f64::from(sight.kth) - self.range[0]) / (self.range[1] - self.range[0]).max(f64::MIN_POSITIVE);
+        let over = |line: &Line, part: f64| if part > 0.0 { forecast(line, &numbers) * part } else { 0.0 };
+        let part = part.clamp(0.0, 1.0);
+        over(&self.near, 1.0 - part) + over(&self.far, part) <= 0.0
     }
 }
 
@@ -117,16 +143,19 @@ impl Table {
     pub fn is_sound(&self) -> bool {
         let ascending = self.rules.windows(2).all(|pair| pair[0].depth < pair[1].depth);
         let sound = |rule: &Rule| {
-            let finite = rule.weights.iter().chain(&rule.limits).chain(&rule.leaves).all(|number| number.is_finite());
-            finite && rule.depth > 0 && rule.limits.is_sorted_by(|a, b| a >= b)
+            let fits = [&rule.near, &rule.far];
+            let numbers = fits.iter().flat_map(|fit| fit.weights.iter().chain(&fit.limits)).chain(&rule.leaves).chain(&rule.range);
+            let descends = fits.iter().all(|fit| fit.limits.is_sorted_by(|a, b| a >= b));
+            rule.depth > 0 && descends && { numbers }.all(|number| number.is_finite())
         };
         ascending && self.rules.iter().all(sound)
     }
 
     /// Whether it holds for an index of so many rows and leaves, `changes` rows of which were added, replaced or removed since it was measured.
     pub fn holds(&self, rows: usize, leaves: usize, changes: u64) -> bool {
-        let near = |then: u64, now: usize| then * 4 <= now as u64 * 5 && now as u64 * 4 <= then * 5;
-        near(self.rows, rows) && near(self.leaves, leaves) && changes * 4 <= rows as u64
+        let within = |a: u64, b: u64| a.saturating_mul(4) <= b.saturating_mul(5);
+        let near = |then: u64, now: usize| within(then, now as u64) && within(now as u64, then);
+        near(self.rows, rows) && near(self.leaves, leaves) && changes.saturating_mul(4) <= rows as u64
     }
 
     /// When a search for `k` neighbours, among the `share` of all rows that may be returned, ends for target `recall`. A filter that lets every
@@ -142,11 +171,20 @@ impl Table {
         let high = self.rules.get(above).unwrap_or(low);
         let part = ((depth - place(low)) / (place(high) - place(low)).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
         let mix = |a: f64, b: f64| a + (b - a) * part;
-        let at = |numbers: &[f64; TARGETS.len()]| between(numbers, f64::from(recall));
-        let mut weights = low.weights;
-        weights.iter_mut().zip(&high.weights).for_each(|(low, high)| *low = mix(*low, *high));
-        let leaves = mix(at(&low.leaves), at(&high.leaves)).max(1.0) as usize;
-        Stop { k, leaves, weights, limit: mix(at(&low.limits), at(&high.limits)) }
+        let line = |low: &Fit, high: &Fit| -> Line {
+            let limit = |fit: &Fit| between(&fit.limits, f64::from(recall));
+            let mut line: Line = std::array::from_fn(|i| mix(low.weights[i], high.weights[i]));
+            line[0] -= mix(limit(low), limit(high));
+            line
+        };
+        let leaves = |rule: &Rule| between(&rule.leaves, f64::from(recall));
+        Stop {
+            k,
+            leaves: mix(leaves(low), leaves(high)).max(1.0) as usize,
+            near: line(&low.near, &high.near),
+            far: line(&low.far, &high.far),
+            range: std::array::from_fn(|i| mix(low.range[i], high.range[i])),
+        }
     }
 }
 
@@ -165,10 +203,13 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
+        let fit =
+            |offset: f64| Fit { weights: [0.0, -10.0, 1.0, 2.0, 0.5, 0.0], limits: TARGETS.map(|target| (1.0 - target).ln() - offset) };
         let rule = |depth: usize, offset: f64| Rule {
             depth,
-            weights: [offset, -10.0, 1.0, 2.0, 0.5, 0.0],
-            limits: TARGETS.map(|target| (1.0 - target).ln() + offset),
+            near: fit(offset),
+            far: fit(offset + 1.0),
+            range: [0.5, 0.7],
             leaves: TARGETS.map(|target| 1.0 / (1.0 - target)),
         };
         Table { rows: 10_000, leaves: 100, queries: 1000, rules: vec![rule(1, 0.0), rule(10, 1.0), rule(100, 2.0)] }
@@ -204,27 +245,37 @@ mod tests {
         for (rule, k) in table.rules.iter().zip([1, 10, 100]) {
             for (i, target) in TARGETS.iter().enumerate() {
                 let stop = table.stop(k, 1.0, *target as f32);
-                assert!((stop.limit - rule.limits[i]).abs() < 1e-4, "{k} {target}");
-                assert!((stop.weights[0] - rule.weights[0]).abs() < 1e-9);
+                assert!((stop.near[0] + rule.near.limits[i]).abs() < 1e-4, "{k} {target}");
+                assert!((stop.far[0] + rule.far.limits[i]).abs() < 1e-4, "{k} {target}");
+                assert_eq!((stop.near[1], stop.range), (rule.near.weights[1], rule.range));
             }
         }
-        let limit = |k: usize, recall: f32| table.stop(k, 1.0, recall).limit;
-        assert!(limit(10, 0.95) < limit(30, 0.95) && limit(30, 0.95) < limit(100, 0.95));
+        let limit = |k: usize, recall: f32| -table.stop(k, 1.0, recall).near[0];
+        assert!(limit(10, 0.95) > limit(30, 0.95) && limit(30, 0.95) > limit(100, 0.95));
         assert!(limit(10, 0.95) < limit(10, 0.93) && limit(10, 0.93) < limit(10, 0.9));
         assert!(limit(10, 0.9999) < limit(10, 0.999));
         assert_eq!((limit(5000, 0.9), limit(10, 0.1)), (limit(100, 0.9), limit(10, 0.5)));
     }
 
     #[test]
+    fn queries_far_from_all_rows_go_by_their_own_forecast() {
+        let stop = table().stop(10, 1.0, 0.9);
+        let end = |kth: f32| (0..400).find(|&i| stop.ends(&Sight { kth, spread: kth, ..sight(kth + i as f32 * 0.005) })).unwrap();
+        // The k-th distance itself counts 1 in both.
+        assert!(end(0.9) > end(0.5) + 20, "{} {}", end(0.9), end(0.5));
+        assert!(end(0.5) < end(0.6) && end(0.6) < end(0.7));
+    }
+
+    #[test]
     fn a_filter_asks_for_as_many_more_neighbours() {
         assert_eq!(table().stop(10, 0.1, 0.9), Stop { k: 10, ..table().stop(100, 1.0, 0.9) });
-        assert_eq!(table().stop(10, 0.0, 0.9).limit, table().stop(100, 1.0, 0.9).limit);
+        assert_eq!(table().stop(10, 0.0, 0.9).near, table().stop(100, 1.0, 0.9).near);
     }
 
     #[test]
     fn one_rule_serves_all_depths() {
         let table = Table { rules: table().rules[1..2].to_vec(), ..table() };
-        assert!([1, 10, 500].iter().all(|&k| table.stop(k, 1.0, 0.9).limit == table.stop(10, 1.0, 0.9).limit));
+        assert!([1, 10, 500].iter().all(|&k| table.stop(k, 1.0, 0.9).near == table.stop(10, 1.0, 0.9).near));
     }
 
     #[test]
@@ -235,8 +286,8 @@ mod tests {
             change(&mut table);
             !table.is_sound()
         };
-        assert!(broken(|table| table.rules[1].weights[2] = f64::NAN));
-        assert!(broken(|table| table.rules[1].limits.reverse()));
+        assert!(broken(|table| table.rules[1].near.weights[2] = f64::NAN));
+        assert!(broken(|table| table.rules[1].far.limits.reverse()));
         assert!(broken(|table| table.rules.reverse()));
         assert!(broken(|table| table.rules[0].depth = 0));
     }
