@@ -37,11 +37,18 @@ pub fn rule(rows: &[Trace], strange: &[Trace], place: usize, depth: usize) -> Op
     let (near, paths) = fit(rows, place, depth)?;
     let mean = |limit: f64| paths.iter().map(|path| f64::from(path.end(limit).0)).sum::<f64>() / paths.len() as f64;
     let leaves = near.limits.map(mean);
-    let begin = paths[paths.len() / 20].kth;
+    let begin = first(&paths, 0.8);
     // Where strange queries are no stranger than rows, rows tell more.
-    let other = fit(strange, place, depth).map(|(far, paths)| (far, paths[paths.len() / 2].kth)).filter(|(_, end)| *end > begin);
+    let other = fit(strange, place, depth).map(|(far, paths)| (far, first(&paths, 0.5))).filter(|(_, end)| *end > begin);
     let (far, end) = other.unwrap_or_else(|| (near.clone(), begin));
     Some(Rule { depth, near, far, range: [begin, end], leaves })
+}
+
+/// The distance of the nearest leaf that so large a share of queries stay below.
+fn first(paths: &[Path], share: f64) -> f64 {
+    let mut firsts: Vec<f64> = paths.iter().map(|path| path.first).collect();
+    firsts.sort_by(f64::total_cmp);
+    firsts[((firsts.len() - 1) as f64 * share) as usize]
 }
 
 /// The forecast and its limits, and where the queries end by it, those with the farthest neighbours first.
@@ -73,6 +80,8 @@ fn states(trace: &Trace, place: usize, depth: usize) -> Vec<State> {
 struct Path {
     /// Its k-th distance.
     kth: f64,
+    /// The distance of its nearest leaf.
+    first: f64,
     /// The least forecast so far, leaves, and the share found; by place.
     steps: Vec<(f64, u32, f64)>,
 }
@@ -84,7 +93,8 @@ impl Path {
             least = least.min(forecast(weights, &state.numbers));
             (least, state.leaves, state.found)
         };
-        Self { kth: states.last().map_or(0.0, |last| last.numbers[2]), steps: states.iter().map(step).collect() }
+        let last = |i: usize| states.last().map_or(0.0, |last| last.numbers[i]);
+        Self { kth: last(2), first: last(4), steps: states.iter().map(step).collect() }
     }
 
     /// Leaves and share found where the forecast is first at or below `limit`. A query that gets so far nowhere finds all.

@@ -14,8 +14,8 @@
 //! that gives the target as the mean over all measured queries, and the one that gives it over the harder third of them, if that is stricter:
 //! so queries like the rows find a little more than the target, and harder ones hardly less.
 //!
-//! Beyond the k-th distances that rows have, a forecast made of rows says nothing. There another takes its place by degrees, made of queries that
-//! were put together from the values of several rows.
+//! Where the nearest leaf is farther than those of most rows, a forecast made of rows may be far off. There another must agree, by degrees, that
+//! was made of queries put together from the values of several rows.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -80,11 +80,11 @@ pub struct Fit {
 pub struct Rule {
     /// Neighbours wanted.
     pub depth: usize,
-    /// For queries whose k-th distance is one that rows have.
+    /// For queries whose nearest leaf is as near as those of rows.
     pub near: Fit,
-    /// For queries that are far from all rows.
+    /// What must agree for queries that are far from all rows.
     pub far: Fit,
-    /// K-th distances up to which the first holds, and from which on the second does; between them both do in part.
+    /// Distances of the nearest leaf up to which the first alone counts, and from which on the second counts wholly.
     pub range: [f64; 2],
     /// Mean leaves that were scanned, by target.
     pub leaves: [f64; TARGETS.len()],
@@ -121,7 +121,7 @@ type Line = [f64; NUMBERS];
 impl Stop {
     /// A search that scans every leaf.
     pub fn never(k: usize) -> Self {
-        let never = [f64::INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0];
+        let never = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
         Self { k, leaves: usize::MAX, near: never, far: never, range: [0.0, 1.0] }
     }
 
@@ -131,10 +131,11 @@ impl Stop {
             return false;
         }
         let numbers = sight.numbers();
-        let part = (f64::from(sight.kth) - self.range[0]) / (self.range[1] - self.range[0]).max(f64::MIN_POSITIVE);
-        let over = |line: &Line, part: f64| if part > 0.0 { forecast(line, &numbers) * part } else { 0.0 };
+        let part = (f64::from(sight.first) - self.range[0]) / (self.range[1] - self.range[0]).max(f64::MIN_POSITIVE);
         let part = part.clamp(0.0, 1.0);
-        over(&self.near, 1.0 - part) + over(&self.far, part) <= 0.0
+        let near = forecast(&self.near, &numbers);
+        // Both must say so: strange queries of real kinds are harder than made-up ones at times, and easier at others.
+        near <= 0.0 && (part == 0.0 || near * (1.0 - part) + forecast(&self.far, &numbers) * part <= 0.0)
     }
 }
 
@@ -209,7 +210,7 @@ mod tests {
             depth,
             near: fit(offset),
             far: fit(offset + 1.0),
-            range: [0.5, 0.7],
+            range: [0.35, 0.55],
             leaves: TARGETS.map(|target| 1.0 / (1.0 - target)),
         };
         Table { rows: 10_000, leaves: 100, queries: 1000, rules: vec![rule(1, 0.0), rule(10, 1.0), rule(100, 2.0)] }
@@ -260,10 +261,10 @@ mod tests {
     #[test]
     fn queries_far_from_all_rows_go_by_their_own_forecast() {
         let stop = table().stop(10, 1.0, 0.9);
-        let end = |kth: f32| (0..400).find(|&i| stop.ends(&Sight { kth, spread: kth, ..sight(kth + i as f32 * 0.005) })).unwrap();
-        // The k-th distance itself counts 1 in both.
-        assert!(end(0.9) > end(0.5) + 20, "{} {}", end(0.9), end(0.5));
-        assert!(end(0.5) < end(0.6) && end(0.6) < end(0.7));
+        let end = |first: f32| (0..400).find(|&i| stop.ends(&Sight { first, ..sight(0.4 + i as f32 * 0.005) })).unwrap();
+        // The distance of the first leaf itself counts a half in both, which is 0.02 of the next one's here.
+        assert!(end(0.75) > end(0.35) + 15, "{} {}", end(0.75), end(0.35));
+        assert!(end(0.35) < end(0.45) && end(0.45) < end(0.55));
     }
 
     #[test]
