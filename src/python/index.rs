@@ -246,7 +246,8 @@ impl PyIndex {
     /// recall : float, optional
     ///     The share of the true neighbours to find on average, above 0 and at most 1, in place of `tau`, `beam` and `levels`: each query scans
     ///     leaves until it is likely to have found so many. The first such search measures the index with its own rows as queries, and a
-    ///     later one measures anew where the rows have changed by a quarter; `stats` says how long that took. 1.0 scans every leaf.
+    ///     later one measures anew where the rows have changed by a quarter; `stats` says how long that took. 1.0 scans every leaf. Queries far
+    ///     from all rows, and a filter that leaves out just the rows near a query, may make it less.
     /// rerank : "bound", int or None, default "bound"
     ///     Which candidates are compared by their stored vectors: all that may belong to the best k by the codes' error bound, the best
     ///     ``rerank * k`` estimates, or none; with None the distances are estimates.
