@@ -55,7 +55,7 @@ pub struct Targets {
 #[derive(Debug)]
 pub struct Measured {
     /// The table.
-    pub table: Table,
+    pub table: Arc<Table>,
     /// Seconds that it took; 0 for one that was read.
     pub seconds: f64,
     changes: u64,
@@ -70,7 +70,7 @@ impl Measured {
 impl Targets {
     /// Those of a checkpoint that was opened as `store`.
     pub fn read(table: Option<Table>, store: &Store) -> Self {
-        let measured = table.map(|table| Measured { table, seconds: 0.0, changes: store.view().changes });
+        let measured = table.map(|table| Measured { table: table.into(), seconds: 0.0, changes: store.view().changes });
         Self { current: ArcSwapOption::from_pointee(measured), busy: Mutex::new(()) }
     }
 
@@ -118,7 +118,7 @@ impl Core {
         if self.targets.current().is_none() {
             return Ok(None);
         }
-        Ok(self.table(&self.store.snapshot(), task)?.map(|measured| measured.table.clone()))
+        Ok(self.table(&self.store.snapshot(), task)?.map(|measured| (*measured.table).clone()))
     }
 
     fn measure(&self, snapshot: &Snapshot, task: &Task) -> Result<Measured> {
@@ -145,7 +145,7 @@ impl Core {
             None => numbered.into_iter().filter_map(rules).collect(),
         };
         let table = Table { rows: snapshot.rows as u64, leaves: leaves as u64, queries: rows.len() as u64, rules };
-        Ok(Measured { table, seconds: began.elapsed().as_secs_f64(), changes: snapshot.changes })
+        Ok(Measured { table: table.into(), seconds: began.elapsed().as_secs_f64(), changes: snapshot.changes })
     }
 
     fn traces(&self, snapshot: &Snapshot, queries: &[Query], depths: &[usize], most: usize, task: &Task) -> Result<Vec<Trace>> {

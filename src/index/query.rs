@@ -12,7 +12,7 @@ use crate::dataset::Rows;
 use crate::error::Result;
 use crate::params::{Beam, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
-use crate::search::target::Stop;
+use crate::search::target::{Filtered, Stop};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
 
@@ -132,7 +132,10 @@ impl Core {
         let Some(recall) = options.recall else { return Ok(None) };
         // To find all needs no measurement.
         let measured = if recall < 1.0 { self.table(snapshot, task)? } else { None };
-        Ok(Some(measured.map_or_else(|| Stop::never(k), |measured| measured.table.stop(k, share, recall))))
+        let Some(measured) = measured else { return Ok(Some(Stop::never(k))) };
+        let mut stop = measured.table.stop(k, share, recall);
+        stop.filtered = options.filter.as_ref().map(|_| Filtered { table: measured.table.clone(), share, recall });
+        Ok(Some(stop))
     }
 
     /// The pool for searches.

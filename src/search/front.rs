@@ -24,6 +24,9 @@ pub struct Front {
     leaves: usize,
     next_check: usize,
     stop: Option<Stop>,
+    /// Rows that might have been near, and were met or turned away by the filter.
+    passed: u64,
+    refused: u64,
     sights: Vec<Vec<Sight>>,
 }
 
@@ -44,6 +47,8 @@ impl Front {
             leaves: 0,
             next_check: group(0),
             stop: None,
+            passed: 0,
+            refused: 0,
             sights: Vec::new(),
         }
     }
@@ -69,8 +74,12 @@ impl Front {
         if self.leaves == self.next_check {
             self.next_check += group(self.leaves);
             match &self.stop {
-                Some(stop) if stop.ends(&self.sight(&self.nearest[0], next)) => return true,
-                Some(_) => {}
+                Some(stop) => {
+                    let sight = self.sight(&self.nearest[0], next);
+                    if stop.near_query(self.passed, self.refused).as_ref().unwrap_or(stop).ends(&sight) {
+                        return true;
+                    }
+                }
                 None => self.sights.push(self.nearest.iter().map(|nearest| self.sight(nearest, next)).collect()),
             }
         }
@@ -86,7 +95,14 @@ impl Front {
     pub fn meet(&mut self, estimate: f32, row: Row) -> u32 {
         let id = (u64::from(self.leaf.to_bits()) << 32 | u64::from(row)) as i64;
         self.nearest.iter_mut().for_each(|nearest| nearest.push(estimate, id));
+        self.passed += 1;
         (self.leaves as u32).saturating_sub(1)
+    }
+
+    /// Notes that the filter turned a row away that might have been near.
+    #[inline]
+    pub fn refuse(&mut self) {
+        self.refused += 1;
     }
 
     fn sight(&self, nearest: &TopK, next: f32) -> Sight {

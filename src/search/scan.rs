@@ -144,7 +144,7 @@ impl<'a> Searcher<'a> {
         let limit = match &request.stop {
             None => self.collect(snapshot, request)?,
             Some(stop) => {
-                self.front = Some(Front::new(&[stop.k], self.store, &self.target).until(*stop));
+                self.front = Some(Front::new(&[stop.k], self.store, &self.target).until(stop.clone()));
                 self.collect_to_target(snapshot, request, stop.leaves.max(LEAVES_AT_FIRST))?
             }
         };
@@ -366,7 +366,11 @@ impl<'a> Searcher<'a> {
             if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
                 continue;
             }
-            if !self.accepts(request.filter, row)? || request.without == Some(row) || !self.seen.insert(row) {
+            if !self.accepts(request.filter, row)? {
+                self.front.iter_mut().for_each(Front::refuse);
+                continue;
+            }
+            if request.without == Some(row) || !self.seen.insert(row) {
                 continue;
             }
             nearest.push(2.0 * estimate - lower, i64::from(row));

@@ -23,6 +23,8 @@
 //! | limit | the logit at or below which a search ends, one for each of [`TARGETS`] |
 //! | depth | a number of neighbours for which weights and limits were measured, one of [`DEPTHS`] |
 
+use std::sync::Arc;
+
 /// Targets for which limits are measured; between them limits are interpolated.
 pub const TARGETS: [f64; 9] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999];
 /// Numbers of neighbours that are measured; between them everything is interpolated. The last is for filters mostly.
@@ -104,16 +106,32 @@ pub struct Table {
 }
 
 /// When a search ends.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Stop {
     /// Neighbours wanted.
     pub k: usize,
     /// Leaves that it takes, about.
     pub leaves: usize,
+    /// Where a filter turns rows away: what it takes to say the same for another share of rows.
+    pub filtered: Option<Filtered>,
     near: Line,
     far: Line,
     range: [f64; 2],
 }
+
+/// What a [`Stop`] was made of, under a filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filtered {
+    /// What was measured.
+    pub table: Arc<Table>,
+    /// The share of all rows that pass.
+    pub share: f64,
+    /// The target.
+    pub recall: f32,
+}
+
+/// Rows that count for the share of all rows, beside those that were met.
+const PRIOR: f64 = 20.0;
 
 /// A forecast less its limit.
 type Line = [f64; NUMBERS];
@@ -122,7 +140,15 @@ impl Stop {
     /// A search that scans every leaf.
     pub fn never(k: usize) -> Self {
         let never = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        Self { k, leaves: usize::MAX, near: never, far: never, range: [0.0, 1.0] }
+        Self { k, leaves: usize::MAX, filtered: None, near: never, far: never, range: [0.0, 1.0] }
+    }
+
+    /// The same by the share of rows that pass near the query, of which `passed` and `refused` were met. A filter may go with where rows
+    /// lie: what passes then is farther, and spread wider, than so large a share of all rows would be.
+    pub fn near_query(&self, passed: u64, refused: u64) -> Option<Stop> {
+        let filtered = self.filtered.as_ref()?;
+        let share = (passed as f64 + PRIOR * filtered.share) / ((passed + refused) as f64 + PRIOR);
+        Some(filtered.table.stop(self.k, share, filtered.recall))
     }
 
     /// Whether a search that stands so has seen enough. What is not a number never has.
@@ -182,6 +208,7 @@ impl Table {
         Stop {
             k,
             leaves: mix(leaves(low), leaves(high)).max(1.0) as usize,
+            filtered: None,
             near: line(&low.near, &high.near),
             far: line(&low.far, &high.far),
             range: std::array::from_fn(|i| mix(low.range[i], high.range[i])),
@@ -271,6 +298,17 @@ mod tests {
     fn a_filter_asks_for_as_many_more_neighbours() {
         assert_eq!(table().stop(10, 0.1, 0.9), Stop { k: 10, ..table().stop(100, 1.0, 0.9) });
         assert_eq!(table().stop(10, 0.0, 0.9).near, table().stop(100, 1.0, 0.9).near);
+    }
+
+    #[test]
+    fn a_filter_that_goes_with_where_rows_lie_asks_for_more() {
+        let table = Arc::new(table());
+        let stop = Stop { filtered: Some(Filtered { table: table.clone(), share: 0.5, recall: 0.9 }), ..table.stop(10, 0.5, 0.9) };
+        let line = |stop: Stop| stop.near;
+        assert_eq!(table.stop(10, 0.5, 0.9).near_query(5, 5), None);
+        assert_eq!(stop.near_query(0, 0).map(line), Some(stop.near));
+        assert_eq!(stop.near_query(90, 90).map(line), Some(stop.near));
+        assert!(stop.near_query(10, 200).is_some_and(|other| other.leaves > stop.leaves));
     }
 
     #[test]
