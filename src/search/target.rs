@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(table.stop(10, 0.5, 0.9).near_query(5, 5), None);
         assert_eq!(stop.near_query(0, 0).map(line), Some(stop.near));
         assert_eq!(stop.near_query(90, 90).map(line), Some(stop.near));
-        assert!(stop.near_query(10, 200).is_some_and(|other| other.leaves > stop.leaves));
+        assert!(stop.near_query(10, 200).is_some_and(|other| other.near[0] > stop.near[0]));
     }
 
     #[test]
