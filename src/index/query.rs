@@ -72,7 +72,7 @@ impl Spent {
 /// How a batch of queries is answered.
 enum Plan<'a> {
     /// By the tree.
-    Tree(Arc<Snapshot>, Request<'a>),
+    Tree(Arc<Snapshot>, Box<Request<'a>>),
     /// By comparing with each of these rows.
     Direct {
         /// The rows.
@@ -106,7 +106,8 @@ impl Core {
         let Some(filter) = filter else {
             let snapshot = self.store.snapshot();
             let stop = self.stop(&snapshot, k, 1.0, options, task)?;
-            return Ok(Plan::Tree(snapshot, Request { k, beam, stop, rerank: options.rerank, filter: None, without: None }));
+            let request = Request { k, beam, stop, rerank: options.rerank, filter: None, without: None };
+            return Ok(Plan::Tree(snapshot, request.into()));
         };
         let store = &self.store;
         if filter.is_allow() && filter.ids().len() <= DIRECT {
@@ -124,7 +125,8 @@ impl Core {
         // Of each leaf only a share may be returned, so as many more leaves are scanned.
         let widen = |leaves: usize| ((leaves as f64 / share) as usize).clamp(leaves, leaves.max(snapshot.leaves.len()));
         let beam = Beam { least: widen(beam.least), most: widen(beam.most), ..beam };
-        Ok(Plan::Tree(snapshot, Request { k, beam, stop, rerank: options.rerank, filter: Some(filter), without: None }))
+        let request = Request { k, beam, stop, rerank: options.rerank, filter: Some(filter), without: None };
+        Ok(Plan::Tree(snapshot, request.into()))
     }
 
     /// What ends a search with a recall target, for which a `share` of all rows counts.
