@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sapwood_bench import data, definition
+from sapwood_bench import data, data_sets, definition
 from sapwood_bench.bench import Bench, TruthError, engine_of
 from sapwood_bench.child import Child, EngineError, EngineMissing
 from sapwood_bench.data import DataError
@@ -36,6 +36,7 @@ def main() -> int:
         overrides = dict(map(definition.parse_override, options.set))
         names = options.definitions or sorted(path.stem for path in definition.DEFINITIONS.glob("*.toml"))
         definitions = [definition.read(definition.find(name), overrides, options.test) for name in names]
+        _check_without(definitions, options.without)
         with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
             if options.test:
                 options.data = Path(folder)
@@ -56,6 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="record folder; default: print only")
     parser.add_argument("--test", action="store_true", help="everything tiny, on made-up data")
     parser.add_argument("--only", choices=("ours", "peers"), help="measure one side of each definition")
+    parser.add_argument("--without", action="append", default=[], metavar="SIDE", help="leave a peer out, as in scann; may be given again")
     parser.add_argument("--strict", action="store_true", help="a missed aim fails the run too")
     parser.add_argument(
         "--set",
@@ -64,11 +66,19 @@ def _arguments() -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="replace a value of the definitions, as in data.rows=20000",
     )
-    parser.add_argument("--work", type=Path, help="folder for picked rows; default: a temporary one")
+    parser.add_argument("--work", type=Path, help="folder for picked and made rows; default: a temporary one")
     options = parser.parse_args()
-    if not options.test and (not options.definitions or options.data is None):
-        parser.error("name definitions and --data DIR, or give --test")
+    if not options.test and not options.definitions:
+        parser.error("name definitions, or give --test")
     return options
+
+
+def _check_without(definitions: Sequence[Definition], without: Sequence[str]) -> None:
+    """Refuse to leave out what isn't there."""
+    peers = {side for each in definitions for side in each.sides if side != OURS}
+    for side in without:
+        if side not in peers:
+            raise DefinitionError(f"--without {side!r}: expected one of {', '.join(sorted(peers))}")
 
 
 def _run(chosen: Definition, options: argparse.Namespace) -> bool:
@@ -84,7 +94,10 @@ def _run(chosen: Definition, options: argparse.Namespace) -> bool:
     record.add(Figure("machine", "", "load before the run", options.load, ""))
     with tempfile.TemporaryDirectory(prefix="rows-", dir=options.work) as folder:
         work = Path(folder)
-        files = data.prepare(chosen.data, options.data, work, chosen.seed)
+        if chosen.data.kind == "files":
+            files = data.prepare(chosen.data, options.data, work, chosen.seed)
+        else:
+            files = data_sets.prepare(chosen.data, options.data, options.work or work, chosen.seed)
         try:
             EXPERIMENTS[chosen.experiment](Bench(chosen, files, work, record, sides))
         except EngineMissing as error:
@@ -125,7 +138,7 @@ def _sides(chosen: Definition, options: argparse.Namespace) -> list[str]:
     """The sides to measure. A peer that isn't installed is only left out of a test."""
     wanted = [side for side in chosen.sides if options.only is None or (side == OURS) == (options.only == "ours")]
     sides = []
-    for side in wanted:
+    for side in (side for side in wanted if side not in options.without):
         try:
             _installed(engine_of(chosen, side))
             sides.append(side)
@@ -172,6 +185,7 @@ def _command(chosen: Definition, options: argparse.Namespace) -> str:
     words: list[str] = ["python benchmarks/run.py", chosen.name]
     words += ["--test"] if options.test else ["--data DIR"]
     words += [f"--only {options.only}"] if options.only else []
+    words += [f"--without {side}" for side in options.without]
     words += [f"--set {text}" for text in options.set]
     return " ".join(words)
 

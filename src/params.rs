@@ -15,7 +15,8 @@ pub struct Params {
     pub split_threshold: usize,
     /// A leaf with fewer postings than this is merged into its neighbours; 0 merges empty leaves only.
     pub merge_threshold: usize,
-    /// An internal node with more children than this is split. Wide nodes scanned with codes beat narrow nodes with a beam.
+    /// An internal node with more children than this is split. Wide nodes scanned with codes beat narrow nodes with a beam: on real text
+    /// embeddings nodes lose 0.01 to 0.06 of recall unless half of all centroids are scanned.
     pub branching: usize,
     /// Neighbouring leaves that are examined for rows to move after a split (LIRE).
     pub reassign_neighbours: usize,
@@ -35,7 +36,7 @@ impl Default for Params {
             spill: 1,
             split_threshold: 192,
             merge_threshold: 24,
-            branching: 8192,
+            branching: 65_536,
             reassign_neighbours: 32,
             storage: ValueType::F32,
             seed: 0,
@@ -129,6 +130,14 @@ impl Beam {
     }
 }
 
+/// How many deviations a bound keeps away from its estimate, where nothing else is said. The error is nearly normal, so a one-sided bound
+/// at 2.4 fails for about 0.8 % of the entries; what fails is lost only if it is among the nearest and the k-th distance lies between. On
+/// 200,000 real text embeddings that costs at most 0.001 of recall@10 (at 1.9, 0.003 to 0.005), for a fifth more exact distances than at 1.9.
+pub const EPSILON: f32 = 2.4;
+
+/// Most deviations that can be asked for.
+const MOST_EPSILON: f32 = 16.0;
+
 /// The largest `k`.
 pub const MAX_K: usize = 1 << 20;
 
@@ -145,6 +154,8 @@ pub struct SearchOptions {
     pub recall: Option<f32>,
     /// How candidates are compared.
     pub rerank: Rerank,
+    /// Deviations that [`Rerank::Bound`] keeps away from an estimate; `None` keeps the default, [`EPSILON`].
+    pub epsilon: Option<f32>,
     /// Ids that may, or may not, be returned.
     pub filter: Option<Arc<Filter>>,
     /// Threads for a batch; `None` keeps the index's.
@@ -173,6 +184,14 @@ impl SearchOptions {
         }
         if self.rerank == Rerank::Factor(0) {
             return Err(Error::invalid("rerank", "\"bound\", a whole number of at least 1, or None", "0"));
+        }
+        if let Some(epsilon) = self.epsilon {
+            if !(0.0..=MOST_EPSILON).contains(&epsilon) {
+                return Err(Error::invalid("epsilon", format!("a number from 0 to {MOST_EPSILON}"), epsilon.to_string()));
+            }
+            if self.rerank != Rerank::Bound {
+                return Err(Error::invalid("epsilon", "None, unless rerank=\"bound\"", epsilon.to_string()));
+            }
         }
         let threads = self.threads.unwrap_or(1);
         if !(1..=MAX_THREADS).contains(&threads) {

@@ -5,7 +5,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use sapwood::kernel::{BLOCK, Kernels, ScanLimit};
-use sapwood::quantize::{Encoder, Form, Rotation, rabitq::ERROR_LEVEL};
+use sapwood::params::EPSILON;
+use sapwood::quantize::{Encoder, Form, Rotation};
 use sapwood::tree::block::Block;
 use sapwood::tree::navigate::Target;
 
@@ -53,7 +54,7 @@ fn outcomes(form: Form, dim: usize, skewed: bool, trials: usize) -> Outcome {
         target.aim(kernels, &rotation, &query);
         let distance = (kernels.l2)(&query, &reference);
         let add = if form == Form::Distance { distance } else { -(kernels.dot)(&query, &reference) };
-        let limit = ScanLimit { add, error: distance.sqrt(), limit: f32::INFINITY };
+        let limit = ScanLimit { add, error: EPSILON * distance.sqrt(), limit: f32::INFINITY };
         let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
         (kernels.scan)(&target.table(), &block.codes(), &limit, &mut estimates, &mut lowers);
         for place in 0..BLOCK {
@@ -61,7 +62,7 @@ fn outcomes(form: Form, dim: usize, skewed: bool, trials: usize) -> Outcome {
                 Form::Distance => (kernels.l2)(&query, &rows[place]),
                 Form::Product => -(kernels.dot)(&query, &rows[place]),
             };
-            let deviation = (estimates[place] - lowers[place]) / ERROR_LEVEL;
+            let deviation = (estimates[place] - lowers[place]) / EPSILON;
             errors.push(f64::from((estimates[place] - exact) / deviation));
         }
     }
@@ -75,7 +76,7 @@ impl Outcome {
 
     /// The share of estimates that are too high by more than the bound allows.
     fn misses(&self) -> f64 {
-        self.errors.iter().filter(|&&error| error > f64::from(ERROR_LEVEL)).count() as f64 / self.errors.len() as f64
+        self.errors.iter().filter(|&&error| error > f64::from(EPSILON)).count() as f64 / self.errors.len() as f64
     }
 }
 

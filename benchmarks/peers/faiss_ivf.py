@@ -1,4 +1,4 @@
-"""FAISS inverted lists with fast-scan product quantisation and exact refinement."""
+"""FAISS inverted lists with fast-scan codes (product quantisation, RaBitQ) and exact refinement."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sapwood_bench.measure import Ids, Phases
 class FaissIvf(Engine):
     """Any factory string around an IVF; options are `factory`, `metric`, `k_factor`.
 
-    In the factory string {nlist} stands for 4 sqrt(rows) and {half} for half the
-    dimensions. The metric "ip" ranks unit rows as cosine does.
+    In the factory string {nlist} stands for 4 sqrt(rows), {dim} for the dimensions and
+    {half} for half of them. The metric "ip" ranks unit rows as cosine does.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class FaissIvf(Engine):
     def construct(self, phases: Phases, threads: int, options: Setting) -> None:
         rows, dim = self.vectors.shape
         lists = round(4 * math.sqrt(rows))
-        factory = options["factory"].format(nlist=lists, half=dim // 2)
+        factory = options["factory"].format(nlist=lists, dim=dim, half=dim // 2)
         metric = {
             "ip": self.faiss.METRIC_INNER_PRODUCT,
             "l2": self.faiss.METRIC_L2,

@@ -78,6 +78,13 @@ class Bench:
         self.record.versions.update(child.versions)
         return child
 
+    def directory_child(self, truth: Mapping[str, str]) -> Child:
+        """A fresh process of our index in a directory with the queries and the truth."""
+        child = self.process(OUR_DIRECTORY)
+        queries = {name: str(path) for name, path in self.files.queries.items()}
+        child.call("load", queries=queries, truth=dict(truth), metric=self.definition.data.metric)
+        return child
+
     def exact(self, engine: str) -> Child:
         """A fresh process for exact search with the raw rows loaded."""
         child = self.process(engine)

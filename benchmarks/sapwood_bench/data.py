@@ -57,8 +57,10 @@ def _read_parquet(path: Path) -> Matrix:
     return np.asarray(flat, dtype=np.float32).reshape(table.num_rows, -1)
 
 
-def prepare(spec: DataSpec, folder: Path, work: Path, seed: int) -> Files:
+def prepare(spec: DataSpec, folder: Path | None, work: Path, seed: int) -> Files:
     """Write the rows and queries that a definition names into the work folder."""
+    if folder is None:
+        raise DataError(f"{spec.base}: give its folder as --data DIR")
     rng = np.random.default_rng(seed)
     base = read_matrix(folder / spec.base)
     if spec.rows > len(base):
@@ -96,3 +98,8 @@ def make_test_data(folder: Path, rows: int = 6000, dim: int = 32) -> None:
     np.save(folder / "base.npy", draw(rows, 0.5))
     np.save(folder / "q_same.npy", draw(200, 0.5))
     np.save(folder / "q_other.npy", draw(200, 1.0))
+    np.save(folder / "glove-50.npy", np.hstack([draw(rows, 0.5), draw(rows, 0.5)])[:, :50])
+    descriptors = np.hstack([draw(rows, 0.5) for _ in range(4)])
+    bytes_ = np.clip(descriptors * 128 + 128, 0, 255).astype(np.uint8)
+    np.save(folder / "sift-like-128.npy", bytes_[200:])
+    np.save(folder / "sift-like-128-queries.npy", bytes_[:200])

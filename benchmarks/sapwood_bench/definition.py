@@ -44,8 +44,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which rows and queries of a data folder an experiment uses."""
+    """Which rows and queries an experiment uses: of files in a data folder, or of a kind in `data_sets.py`."""
 
+    kind: str
     base: str
     queries: Mapping[str, str]
     rows: int
@@ -136,9 +137,11 @@ def _definition(name: str, table: dict[str, Any]) -> Definition:
     data = table["data"]
     if data["pick"] not in ("random", "first"):
         raise ValueError(f"data.pick {data['pick']!r}: expected random or first")
+    kind = data.get("kind", "files")
     spec = DataSpec(
-        base=data["base"],
-        queries=data["queries"],
+        kind=kind,
+        base=data["base"] if kind == "files" else data.get("base", ""),
+        queries=data["queries"] if kind == "files" else data.get("queries", {}),
         rows=int(data["rows"]),
         query_rows=int(data["query_rows"]),
         pick=data["pick"],

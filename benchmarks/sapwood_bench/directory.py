@@ -76,6 +76,34 @@ class OurDirectory:
         writer.close()
         return {"commits": answers}
 
+    def in_parts(self, path: str, base: str, commits: int, threads: int, options: Setting) -> Answer:
+        """All rows in their order from a mapped file, each equal part by a writer opened for it, which bounds what it holds."""
+        vectors = np.load(base, mmap_mode="r")
+        gc.collect()
+        before = measure.memory()["now"]
+        measure.reset_peak()
+        answers = []
+        for ids in np.array_split(np.arange(len(vectors)), commits):
+            phases = Phases()
+            part = np.array(vectors[ids[0] : ids[-1] + 1])
+            phases.mark("read")
+            writer = self.sapwood.Writer(path, vectors.shape[1], self.metric, threads=threads, **options)
+            phases.mark("open")
+            _change(writer, part, ids, phases)
+            writer.close()
+            phases.mark("close")
+            answers.append(phases.seconds)
+        return {"commits": answers, "peak_growth": measure.memory()["peak"] - before}
+
+    def whole(self, path: str, rows: int) -> Answer:
+        """Prove that every id is reachable exactly once, and that the ids are those that were added."""
+        checkpoint = self.sapwood.load_checkpoint(path)
+        checkpoint.validate()
+        with checkpoint.reader() as reader:
+            ids = np.sort(reader.ids())
+        disk = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+        return {"whole": float(np.array_equal(ids, np.arange(rows))), "rows": len(ids), "bytes_disk": disk}
+
     def survey(self, path: str) -> Answer:
         """Validate the newest checkpoint, which reads all of it once, and count its bytes."""
         checkpoint = self.sapwood.load_checkpoint(path)

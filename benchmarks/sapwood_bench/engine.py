@@ -34,6 +34,8 @@ class Engine(ABC):
         self.vectors: Matrix = np.empty((0, 0), np.float32)
         self.queries: dict[str, Matrix] = {}
         self.truth: dict[str, Ids] = {}
+        # What the record says beside every setting, such as rows that had to be padded.
+        self.notes: Setting = {}
         self._base_memory = 0
 
     @abstractmethod
@@ -83,6 +85,7 @@ class Engine(ABC):
             "peak_growth": after["peak"] - before,
             "growth": after["now"] - before,
             "raw_bytes": self.vectors.nbytes,
+            "notes": self.notes,
         }
 
     def growth(self) -> Answer:

@@ -63,6 +63,20 @@ def time_order(
     return answer
 
 
+def grow(ours: Ours, upto: int, batch: int, truth: dict[str, str], threads: int, options: Setting) -> Answer:
+    """Add rows in batches until there are `upto`, and balance; searches from now on are held against `truth`."""
+    ours.truth = {name: np.load(path) for name, path in truth.items()}
+    if ours.index is None:
+        ours.index = ours.new_index(threads, options)
+    start = time.perf_counter()
+    for first in range(len(ours.index), upto, batch):
+        ours.index.add(ours.vectors[first : min(first + batch, upto)])
+    added = time.perf_counter()
+    ours.index.balance()
+    balanced = time.perf_counter()
+    return {"add_seconds": added - start, "balance_seconds": balanced - added, "leaves": ours.sizes()["leaves"]}
+
+
 def _searched(ours: Ours, k: int, setting: Setting, threads: int) -> Answer:
     """Recall and work of every query set, and the shape of the index."""
     sets = {name: ours.batch(name, k, setting, threads) for name in ours.queries}

@@ -68,6 +68,9 @@ class Ours(Engine):
     def time_order(self, **arguments: Any) -> Answer:
         return live.time_order(self, **arguments)
 
+    def grow(self, **arguments: Any) -> Answer:
+        return live.grow(self, **arguments)
+
     def start_with(self, **arguments: Any) -> Answer:
         return live.start_with(self, **arguments)
 

@@ -1,4 +1,4 @@
-"""The command line: ``python -m sapwood demo`` and ``python -m sapwood build``."""
+"""The command line: ``python -m sapwood demo``, ``python -m sapwood build`` and ``python -m sapwood bench``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from importlib.metadata import version
 
-from . import build
+from . import bench, build
 from .data import ROWS
 from .demo import LEAST_ROWS, run
 
@@ -23,7 +23,11 @@ To use it in a program:
 
 help(sapwood.Index) tells the rest. To build one from files, and to go on with it another day:
 
-    python -m sapwood build DIR --parquet FILE..."""
+    python -m sapwood build DIR --parquet FILE...
+
+To see what recall, speed and memory it has on your rows:
+
+    python -m sapwood bench --base FILE..."""
 
 DEMO_HELP = """\
 Build an index on real text embeddings that ship with the package (glosses of WordNet), print some queries with their nearest
@@ -60,6 +64,32 @@ then, in Python:
   sapwood.Reader("index").search(queries, k=10)"""
 
 
+BENCH_HELP = """\
+Measure recall, speed and memory on your own rows: Parquet, .npy, .fvecs, .bvecs or .ivecs.
+
+With --base an index of the rows is built in memory, the true neighbours are computed by exact search, and the effort of a search, `beam`
+(leaves that are read), is raised until the highest of --targets is reached. Each line of the table has a setting, its recall, the
+queries a second of one thread with one query a call, the median and the 99th percentile of a call, and the rows that were estimated
+(scanned) and compared by full vector (reranked). Without --queries rows spread over the base are held out and serve as queries: rows of
+the index would find themselves and flatter it.
+
+With --index nothing is built: a checkpoint that `build`, `Writer` or `Index.save` made is searched on disk, with a cold cache (emptied
+before each query) and a warm one, and the table has the bytes that a query reads. The truth is computed from its own vectors.
+
+Wall time is told by phase, and the phases sum to the total. Run it on an idle machine: other work spoils timings, not recall. Results go
+to stdout, progress to stderr. Exit code 0: measured; 1: it failed, and the message says why; 2: wrong arguments; 130: Ctrl-C."""
+
+BENCH_EXAMPLES = """\
+examples:
+  python -m sapwood bench --base rows.parquet --column embedding --metric cosine
+  python -m sapwood bench --base vectors.npy --queries queries.npy --k 100 --targets 0.9,0.95 --storage f16
+  python -m sapwood bench --base base.fvecs --rows 100000 --metric l2 --json --quiet
+  python -m sapwood bench --index index --queries queries.npy"""
+
+ONLY_BASE = ("column", "rows", "metric", "storage")
+"""Options of ``bench`` that a checkpoint has decided already."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command.
 
@@ -80,6 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if chosen.command == "build":
         return _build(chosen)
+    if chosen.command == "bench":
+        return _bench(parser, chosen)
     return run(chosen.rows, as_json=chosen.json, quiet=chosen.quiet)
 
 
@@ -97,6 +129,20 @@ def _build(chosen: argparse.Namespace) -> int:
     )
 
 
+def _bench(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
+    options = {name: getattr(chosen, name) for name in ("k", "targets", "threads", "seconds")}
+    if chosen.base is not None:
+        data = bench.Data(chosen.base, chosen.queries, chosen.column, chosen.query_column, chosen.rows, chosen.query_rows)
+        options |= {"metric": chosen.metric or "cosine", "storage": chosen.storage or "f32"}
+        return bench.run(data, None, as_json=chosen.json, quiet=chosen.quiet, **options)
+    if chosen.queries is None:
+        parser.error("bench --index: expected --queries FILE, got none; rows of the index would find themselves")
+    if given := [f"--{name}" for name in ONLY_BASE if getattr(chosen, name) is not None]:
+        parser.error(f"bench --index: expected no options for building, got {', '.join(given)}")
+    options |= {"queries": chosen.queries, "query_column": chosen.query_column, "query_rows": chosen.query_rows}
+    return bench.run(None, chosen.index, as_json=chosen.json, quiet=chosen.quiet, **options)
+
+
 def _parser() -> argparse.ArgumentParser:
     """What the command line understands."""
     layout = argparse.RawDescriptionHelpFormatter
@@ -110,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     demo.add_argument("--quiet", action="store_true", help="show no progress")
     _build_parser(commands)
+    _bench_parser(commands)
     return parser
 
 
@@ -136,6 +183,56 @@ def _build_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add("--validate", action="store_true", help="prove before each commit and at the end that every row can be reached")
     add("--json", action="store_true", help="print one JSON object instead of text")
     add("--quiet", action="store_true", help="show no progress")
+
+
+def _bench_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What ``bench`` understands."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure recall, speed and memory on your own rows",
+        description=BENCH_HELP,
+        epilog=BENCH_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--base", nargs="+", metavar="FILE", help="files or folders of rows")
+    what.add_argument("--index", metavar="DIR", help="a directory with a checkpoint, to search only; needs --queries")
+    add = parser.add_argument
+    add("--column", metavar="NAME", help="the column of vectors (default: the only one of lists of numbers)")
+    add("--queries", metavar="FILE", help="a file of queries (default: rows of the base that are held out)")
+    add("--query-column", metavar="NAME", help="the column of queries (default: as --column)")
+    add("--query-rows", type=_count, default=bench.QUERY_ROWS, metavar="N", help="queries at most (default: %(default)s)")
+    add("--rows", type=_count, metavar="N", help="rows of the index, the first ones (default: all)")
+    add("--k", type=_count, default=10, metavar="N", help="neighbours a query (default: %(default)s)")
+    add("--metric", choices=("cosine", "l2", "ip"), help="what is near (default: cosine)")
+    add("--targets", type=_targets, default=bench.TARGETS, metavar="R,R", help="recalls to reach (default: 0.9,0.95,0.99)")
+    add("--storage", choices=("f32", "f16", "bf16", "int8"), help="how vectors are kept (default: f32)")
+    add("--threads", type=_count, metavar="N", help="threads that build, and compute the truth (default: all cores)")
+    add("--seconds", type=_seconds, default=bench.SECONDS, metavar="S", help="how long each setting is timed (default: %(default)s)")
+    add("--json", action="store_true", help="print one JSON object instead of text")
+    add("--quiet", action="store_true", help="show no progress")
+
+
+def _targets(text: str) -> tuple[float, ...]:
+    """Recalls, ascending."""
+    try:
+        targets = tuple(sorted(float(part) for part in text.split(",")))
+    except ValueError:
+        targets = ()
+    if not targets or not all(0 < target <= 1 for target in targets):
+        raise argparse.ArgumentTypeError(f"expected recalls above 0 and up to 1, with commas, such as 0.9,0.95, got {text}")
+    return targets
+
+
+def _seconds(text: str) -> float:
+    """A time above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text}")
+    return seconds
 
 
 def _count(text: str) -> int:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import Error, Rows, iter_vectors
+from ._clock import Clock
 from ._progress import reports
 from .durable import Checkpoint, Writer, load_checkpoint
 
@@ -178,31 +178,11 @@ def build(
     """
     if commit_rows < 1:
         raise ValueError(f"commit_rows: expected a whole number from 1 on, got {commit_rows}")
-    clock = _Clock()
+    clock = Clock(PHASES)
     state = _Build(path, source, metric, options, commit_rows, validate, clock)
     with reports(progress, "rows") as report:
         state.add(min(batch_rows, commit_rows), report)
     return state.end()
-
-
-class _Clock:
-    """Each moment belongs to one phase, so that the phases sum to the total."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._phase = "open"
-        self._began = self._since = time.perf_counter()
-
-    def enter(self, phase: str) -> None:
-        """The present phase ends, and this one begins."""
-        now = time.perf_counter()
-        self.seconds[self._phase] += now - self._since
-        self._phase, self._since = phase, now
-
-    def stop(self) -> float:
-        """The last phase ends. Returns the total."""
-        self.enter("open")
-        return self._since - self._began
 
 
 @dataclass(frozen=True)
@@ -227,7 +207,7 @@ class _Build:
         options: dict[str, Any],
         commit_rows: int,
         validate: bool,
-        clock: _Clock,
+        clock: Clock,
     ) -> None:
         self._path, self._source, self._metric, self._options = path, source, metric, options
         self._commit_rows, self._validate, self._clock = commit_rows, validate, clock

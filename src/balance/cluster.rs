@@ -177,12 +177,14 @@ fn centroids(store: &Store, rows: &[Row], sequence: u64, task: &Task) -> Result<
     let mut sample: Vec<Row> =
         index::sample(&mut Pcg64Mcg::seed_from_u64(seed), rows.len(), size).iter().map(|place| rows[place]).collect();
     sample.sort_unstable();
-    let settings = Settings { clusters, rounds: ROUNDS, branching: store.params.branching, order: store.write_order(), seed };
+    let settings = Settings { clusters, rounds: ROUNDS, branching: store.params.branching, order: store.write_order(), coarse: true, seed };
     let some = |number: usize, out: &mut [f32]| store.rotate_row(sample[number], out);
     let some = Points { len: sample.len(), padded: store.padded(), load: &some };
     let mut centroids = kmeans(&store.coder, some, settings, task)?;
     let all = |number: usize, out: &mut [f32]| store.rotate_row(rows[number], out);
     let all = Points { len: rows.len(), padded: store.padded(), load: &all };
-    lloyd(&store.coder, all, &mut centroids, Settings { rounds: FULL_ROUNDS, ..settings }, task)?;
+    lloyd(&store.coder, all, &mut centroids, Settings { rounds: FULL_ROUNDS - 1, ..settings }, task)?;
+    // The last round decides where the centroids are.
+    lloyd(&store.coder, all, &mut centroids, Settings { rounds: 1, coarse: false, ..settings }, task)?;
     Ok(centroids)
 }

@@ -44,8 +44,14 @@ fn split(store: &Store, id: NodeId, inner: &Arc<Inner>, task: &Task) -> Result<N
         Ok(())
     };
     let points = Points { len: children.len(), padded, load: &load };
-    let settings =
-        Settings { clusters: 2, rounds: ROUNDS, branching: usize::MAX, order: Order::Distance, seed: store.params.seed ^ u64::from(id) };
+    let settings = Settings {
+        clusters: 2,
+        rounds: ROUNDS,
+        branching: usize::MAX,
+        order: Order::Distance,
+        coarse: false,
+        seed: store.params.seed ^ u64::from(id),
+    };
     let centres = kmeans(&store.coder, points, settings, task)?;
     let nearest = Nearest::new(&store.coder, &centres, padded, settings, task)?;
     let (mut target, mut distances) = (Target::new(padded), Vec::new());

@@ -15,8 +15,8 @@ use crate::scratch::Scratch;
 use crate::tree::Centroid;
 use crate::tree::inner::ChildCoder;
 use crate::tree::insert::may_spread;
-use crate::tree::navigate::{Order, Target, navigate};
-use crate::tree::route::write_beam;
+use crate::tree::navigate::{Order, Target, navigate, navigate_together};
+use crate::tree::route::{TOGETHER, write_beam};
 use crate::tree::snapshot::Snapshot;
 use crate::tree::topology::Topology;
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub branching: usize,
     /// What is nearest, where the centroids are many; few are compared by distance.
     pub order: Order,
+    /// Whether many centroids are searched by a part of their codes.
+    pub coarse: bool,
     /// Seed.
     pub seed: u64,
 }
@@ -50,8 +52,6 @@ pub struct Settings {
 const EXACT: usize = 64;
 /// Points that seed few centroids.
 const SEED_POINTS: usize = 512;
-/// Points between two looks at the task.
-const STRIDE: usize = 256;
 
 /// Centroids of `points`.
 pub fn kmeans(coder: &ChildCoder, points: Points<'_>, settings: Settings, task: &Task) -> Result<Vec<Centroid>> {
@@ -68,7 +68,7 @@ pub fn lloyd(coder: &ChildCoder, points: Points<'_>, centroids: &mut Vec<Centroi
     let mut random = Pcg64Mcg::seed_from_u64(settings.seed ^ 1);
     for _ in 0..settings.rounds {
         let nearest = Nearest::new(coder, centroids, points.padded, settings, task)?;
-        let sums = sum_by_label(coder, points, &nearest, task)?;
+        let sums = sum_by_label(coder, points, &nearest, settings.coarse, task)?;
         *centroids = sums.means(points, &mut random)?;
     }
     Ok(())
@@ -160,6 +160,20 @@ impl Nearest {
         }
     }
 
+    /// The numbers of the centroids nearest to `points`, one after the other; a target for each is scratch.
+    fn find_all(&self, coder: &ChildCoder, points: &[f32], padded: usize, targets: &mut [Target], distances: &mut Vec<f32>) -> Vec<usize> {
+        let points = points.chunks_exact(padded);
+        match self {
+            Nearest::Exact { .. } => points.zip(targets).map(|(point, target)| self.find(coder, point, target, distances)).collect(),
+            Nearest::Coded { snapshot, beam, order } => {
+                let count = points.len();
+                points.zip(targets.iter_mut()).for_each(|(point, target)| target.aim_rotated(coder.kernels, point));
+                let found = navigate_together(snapshot, coder.kernels, &targets[..count], *order, beam, &[]);
+                found.iter().map(|choices| choices.first().map_or(0, |choice| choice.id as usize)).collect()
+            }
+        }
+    }
+
     fn len(&self, padded: usize) -> usize {
         match self {
             Nearest::Exact { centroids } => centroids.len() / padded,
@@ -180,7 +194,7 @@ pub fn grow(coder: &ChildCoder, centroids: &[Centroid], padded: usize, branching
     let points = Points { len: centroids.len(), padded, load: &load };
     // Half full, so that splits have room. A root takes as many as there are: it is split later where that is too wide.
     let groups = centroids.len().div_ceil(branching.div_ceil(2));
-    let settings = Settings { clusters: groups, rounds: 8, branching: usize::MAX, order: Order::Distance, seed };
+    let settings = Settings { clusters: groups, rounds: 8, branching: usize::MAX, order: Order::Distance, coarse: false, seed };
     let centres = kmeans(coder, points, settings, task)?;
     let nearest = Nearest::new(coder, &centres, padded, settings, task)?;
     let (mut target, mut distances) = (Target::new(padded), Vec::new());
@@ -197,11 +211,12 @@ struct Sums {
     counts: Vec<u32>,
 }
 
-fn sum_by_label(coder: &ChildCoder, points: Points<'_>, nearest: &Nearest, task: &Task) -> Result<Sums> {
+fn sum_by_label(coder: &ChildCoder, points: Points<'_>, nearest: &Nearest, coarse: bool, task: &Task) -> Result<Sums> {
     // As many parts as threads: each has sums of its own, and the result doesn't depend on which thread takes which.
     let parts = if may_spread(points.len) { rayon::current_num_threads() } else { 1 };
     let size = points.len.div_ceil(parts).max(1);
-    let part = |part: usize| sum_part(coder, points, part * size..((part + 1) * size).min(points.len), nearest, task);
+    let target = if coarse { Target::coarse(points.padded) } else { Target::new(points.padded) };
+    let part = |part: usize| sum_part(coder, points, part * size..((part + 1) * size).min(points.len), nearest, target.clone(), task);
     let mut sums: Vec<Sums> = if parts == 1 { vec![part(0)?] } else { (0..parts).into_par_iter().map(part).collect::<Result<_>>()? };
     let mut total = sums.swap_remove(0);
     for other in sums {
@@ -211,21 +226,31 @@ fn sum_by_label(coder: &ChildCoder, points: Points<'_>, nearest: &Nearest, task:
     Ok(total)
 }
 
-fn sum_part(coder: &ChildCoder, points: Points<'_>, range: std::ops::Range<usize>, nearest: &Nearest, task: &Task) -> Result<Sums> {
+fn sum_part(
+    coder: &ChildCoder,
+    points: Points<'_>,
+    range: std::ops::Range<usize>,
+    nearest: &Nearest,
+    target: Target,
+    task: &Task,
+) -> Result<Sums> {
     let padded = points.padded;
     let clusters = nearest.len(padded);
     let mut sums = Sums { values: Scratch::new(clusters * padded)?, counts: vec![0; clusters] };
-    let (mut target, mut distances, mut point) = (Target::new(padded), Vec::new(), vec![0.0; padded]);
-    for number in range {
-        if number % STRIDE == 0 {
-            task.check()?;
-            task.advance(STRIDE as u64);
+    let (mut targets, mut distances, mut loaded) = (vec![target; TOGETHER], Vec::new(), vec![0.0; TOGETHER * padded]);
+    for first in range.clone().step_by(TOGETHER) {
+        let some = &mut loaded[..TOGETHER.min(range.end - first) * padded];
+        task.check()?;
+        task.advance((some.len() / padded) as u64);
+        for (number, point) in (first..).zip(some.chunks_exact_mut(padded)) {
+            (points.load)(number, point)?;
         }
-        (points.load)(number, &mut point)?;
-        let label = nearest.find(coder, &point, &mut target, &mut distances);
-        sums.counts[label] += 1;
-        let sum = &mut sums.values.values_mut()[label * padded..(label + 1) * padded];
-        sum.iter_mut().zip(&point).for_each(|(sum, x)| *sum += x);
+        let labels = nearest.find_all(coder, some, padded, &mut targets, &mut distances);
+        for (label, point) in labels.into_iter().zip(some.chunks_exact(padded)) {
+            sums.counts[label] += 1;
+            let sum = &mut sums.values.values_mut()[label * padded..(label + 1) * padded];
+            sum.iter_mut().zip(point).for_each(|(sum, x)| *sum += x);
+        }
     }
     Ok(sums)
 }

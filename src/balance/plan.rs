@@ -60,8 +60,11 @@ pub enum Clustering {
 /// had a say in where the centroids are, and a search scans a half more codes than it would in a fresh tree. Spread over the rows that
 /// were added, the cost is that of clustering each twice.
 const GROWTH: f64 = 1.0;
-/// The same where it keeps nobody waiting. A tree that has grown by so much finds 0.01 less at a fixed beam than a fresh one.
+/// The same where it keeps nobody waiting, up to [`QUIET_ROWS`]. A tree that has grown by so much finds 0.01 less at a fixed beam than a
+/// fresh one.
 const QUIET_GROWTH: f64 = 0.2;
+/// What a clustering takes grows with the square of the rows: from so many on it waits for more growth, by the square root.
+const QUIET_ROWS: f64 = 200_000.0;
 
 /// Whether the whole tree of so many rows should be clustered anew, of which `added` are newer than the last clustering of `clustered`.
 pub fn clustering(rows: usize, clustered: usize, added: usize, params: &Params) -> Clustering {
@@ -71,9 +74,13 @@ pub fn clustering(rows: usize, clustered: usize, added: usize, params: &Params) 
     let growth = added as f64 / clustered.max(target_size(params) / 2) as f64;
     match growth {
         growth if growth > GROWTH => Clustering::Now,
-        growth if growth > QUIET_GROWTH => Clustering::WhenQuiet,
+        growth if growth > quiet_growth(rows) => Clustering::WhenQuiet,
         _ => Clustering::Rest,
     }
+}
+
+fn quiet_growth(rows: usize) -> f64 {
+    (QUIET_GROWTH * (rows as f64 / QUIET_ROWS).sqrt()).clamp(QUIET_GROWTH, GROWTH)
 }
 
 #[cfg(test)]
@@ -112,5 +119,9 @@ mod tests {
         assert_eq!(on(1_300, 1_000, 300), Clustering::WhenQuiet);
         assert_eq!(on(2_100, 1_000, 1_100), Clustering::Now);
         assert_eq!(on(1_000, 1_000, 1_100), Clustering::Now, "rows that replace others count too");
+        assert_eq!(on(250_000, 200_000, 50_000), Clustering::WhenQuiet);
+        assert_eq!(on(2_500_000, 2_000_000, 500_000), Clustering::Rest, "a large tree waits for more");
+        assert_eq!(on(3_500_000, 2_000_000, 1_700_000), Clustering::WhenQuiet);
+        assert_eq!(on(350_000_000, 200_000_000, 170_000_000), Clustering::Rest);
     }
 }

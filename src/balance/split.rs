@@ -133,6 +133,7 @@ fn divide(store: &Store, rows: &[Row], owned: &[Row], ways: usize, task: &Task) 
         rounds: ROUNDS,
         branching: store.params.branching,
         order: store.write_order(),
+        coarse: false,
         seed: store.params.seed ^ rows.len() as u64,
     };
     let centres = kmeans(&store.coder, points, settings, task)?;

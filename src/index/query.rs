@@ -10,7 +10,7 @@ use super::{Core, Index, check_width, filled};
 use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::error::Result;
-use crate::params::{Beam, SearchOptions};
+use crate::params::{Beam, EPSILON, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
 use crate::search::target::{Filtered, Stop};
 use crate::tree::snapshot::Snapshot;
@@ -103,10 +103,11 @@ impl Core {
     fn plan<'a>(&self, k: usize, options: &'a SearchOptions, task: &Task) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
         let beam = options.beam();
+        let (rerank, epsilon) = (options.rerank, options.epsilon.unwrap_or(EPSILON));
         let Some(filter) = filter else {
             let snapshot = self.store.snapshot();
             let stop = self.stop(&snapshot, k, 1.0, options, task)?;
-            let request = Request { k, beam, stop, rerank: options.rerank, filter: None, without: None };
+            let request = Request { k, beam, stop, rerank, epsilon, filter: None, without: None };
             return Ok(Plan::Tree(snapshot, request.into()));
         };
         let store = &self.store;
@@ -125,7 +126,7 @@ impl Core {
         // Of each leaf only a share may be returned, so as many more leaves are scanned.
         let widen = |leaves: usize| ((leaves as f64 / share) as usize).clamp(leaves, leaves.max(snapshot.leaves.len()));
         let beam = Beam { least: widen(beam.least), most: widen(beam.most), ..beam };
-        let request = Request { k, beam, stop, rerank: options.rerank, filter: Some(filter), without: None };
+        let request = Request { k, beam, stop, rerank, epsilon, filter: Some(filter), without: None };
         Ok(Plan::Tree(snapshot, request.into()))
     }
 

@@ -96,6 +96,8 @@ pub struct SearchArguments<'a, 'py> {
     pub recall: Option<&'a Bound<'py, PyAny>>,
     /// How candidates are compared.
     pub rerank: &'a Given<'py>,
+    /// Deviations of the bound.
+    pub epsilon: Option<&'a Bound<'py, PyAny>>,
     /// Ids that may be returned.
     pub filter: Option<&'a Bound<'py, PyAny>>,
     /// Exceptions by level.
@@ -113,6 +115,11 @@ impl SearchArguments<'_, '_> {
             levels: self.levels.map_or(Ok(vec![]), level_rules)?,
             recall: self.recall.map(share).transpose()?,
             rerank: rerank(self.rerank)?,
+            epsilon: self
+                .epsilon
+                .map(|epsilon| number("epsilon", epsilon, "a number from 0 to 16"))
+                .transpose()?
+                .map(|epsilon| epsilon as f32),
             filter: self.filter.map(filter::read).transpose()?,
             threads: threads(self.threads)?,
         })

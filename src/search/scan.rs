@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub stop: Option<Stop>,
     /// How candidates are compared.
     pub rerank: Rerank,
+    /// Deviations that [`Rerank::Bound`] keeps away from an estimate.
+    pub epsilon: f32,
     /// Which ids count.
     pub filter: Option<&'a Filter>,
     /// A row that doesn't count.
@@ -344,7 +346,11 @@ impl<'a> Searcher<'a> {
         };
         // All numbers are distances of the metric. With bounds, what counts is what may be near; otherwise it is the estimate.
         let add = add + if self.store.metric == Metric::Cosine { 1.0 } else { 0.0 };
-        ScanLimit { add, error: if request.rerank == Rerank::Bound { distance.sqrt() } else { 0.0 }, limit: f32::INFINITY }
+        ScanLimit {
+            add,
+            error: if request.rerank == Rerank::Bound { request.epsilon * distance.sqrt() } else { 0.0 },
+            limit: f32::INFINITY,
+        }
     }
 
     fn scan_block(

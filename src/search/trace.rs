@@ -5,7 +5,7 @@ use super::front::Front;
 use super::scan::{Request, Searcher};
 use super::topk::TopK;
 use crate::error::Result;
-use crate::params::{Beam, Rerank};
+use crate::params::{Beam, EPSILON, Rerank};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
 
@@ -14,7 +14,8 @@ impl Searcher<'_> {
     /// `depths`, ascending.
     pub fn trace(&mut self, snapshot: &Snapshot, query: &[f32], without: Row, depths: &[usize], most: usize) -> Result<Trace> {
         let k = depths.last().copied().unwrap_or(1);
-        let request = Request { k, beam: Beam::default(), stop: None, rerank: Rerank::Bound, filter: None, without: Some(without) };
+        let request =
+            Request { k, beam: Beam::default(), stop: None, rerank: Rerank::Bound, epsilon: EPSILON, filter: None, without: Some(without) };
         self.begin(query);
         self.front = Some(Front::new(depths, self.store, &self.target));
         let limit = self.collect_leaves(snapshot, &request, most)?;

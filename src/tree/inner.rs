@@ -1,8 +1,8 @@
 //! An internal node: a partitioned index over the centroids below it.
 //!
 //! Children lie in blocks as rows do, coded by squared distance against the node's reference; beside each block the exact centroids (shared
-//! with whoever else needs them) and their squared norms, from which an estimate of a distance becomes one of an inner product; and
-//! [`Fine`] codes, a quarter of the size of the centroids, by which the best are told apart.
+//! with whoever else needs them) and their squared norms, from which an estimate of a distance becomes one of an inner product; and fine
+//! codes, a quarter of the size of the centroids, by which the best are told apart.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::Centroid;
 use super::block::Block;
 use super::leaf::lanes;
 use super::pool::Pool;
-use crate::kernel::{BLOCK, Kernels, Lanes};
+use crate::kernel::{BLOCK, Kernels};
 use crate::quantize::{Encoder, Form};
 
 /// Number of a node: of a leaf or of an internal node, by the level of the node that lists it.
@@ -30,59 +30,39 @@ pub struct Child {
 pub struct ChildBlock {
     /// Numbers, factors and codes.
     pub block: Block,
-    /// Squared norms of the centroids; 0 past the children in use.
-    pub norms: Lanes,
-    /// One over their norms; 0 for a zero centroid and past the children in use.
-    pub inverses: Lanes,
+    /// What goes with the codes.
+    pub facts: [Facts; BLOCK],
     /// The centroids, in the order of the block.
     pub centroids: Vec<Centroid>,
-    /// What is coded of the centroids once more, a byte a value.
-    pub fine: Fine,
+    /// What is coded of the centroids once more, a byte a value, child after child: `residual = scale * bytes`, within half a step of each.
+    ///
+    /// A step is a 127th of the largest value, so that the error of an inner product with a residual is about 1 % of a deviation of the
+    /// product with a random direction: far less than the distances of the best children differ, and a twentieth of the error of a 1-bit
+    /// code.
+    fine: Vec<i8>,
 }
 
-/// Residuals of up to 32 children in bytes: `residual = scale * bytes`, within half a step of each value.
-///
-/// A step is a 127th of the largest value, so that the error of an inner product with a residual is about 1 % of a deviation of the product
-/// with a random direction: far less than the distances of the best children differ, and a twentieth of the error of a 1-bit code.
-#[derive(Debug, Clone)]
-pub struct Fine {
-    /// One step of each child.
-    pub scales: Lanes,
-    /// Squared lengths of the residuals.
-    pub squares: Lanes,
-    /// Child after child.
-    bytes: Vec<i8>,
-}
-
-impl Fine {
-    fn new(padded: usize) -> Self {
-        Self { scales: [0.0; BLOCK], squares: [0.0; BLOCK], bytes: vec![0; BLOCK * padded] }
-    }
-
-    /// The bytes of child `place`.
-    #[inline]
-    pub fn row(&self, place: usize) -> &[i8] {
-        let padded = self.bytes.len() / BLOCK;
-        &self.bytes[place * padded..(place + 1) * padded]
-    }
-
-    fn put(&mut self, kernels: &Kernels, place: usize, residual: &[f32]) {
-        let scale = largest(residual) / 127.0;
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        let padded = self.bytes.len() / BLOCK;
-        for (byte, x) in self.bytes[place * padded..(place + 1) * padded].iter_mut().zip(residual) {
-            // Values too large or not numbers end at the ends of the range: such a child is as far as it gets, but it is found.
-            *byte = nearest_whole(x * inverse) as i8;
-        }
-        (self.scales[place], self.squares[place]) = (scale, (kernels.dot)(residual, residual));
-    }
+/// What is known of a child beside its codes, together in one place: all that tells the best children apart is read at random.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(32))]
+pub struct Facts {
+    /// The child's number.
+    pub id: NodeId,
+    /// One step of its fine code.
+    pub scale: f32,
+    /// The squared length of its residual.
+    pub square: f32,
+    /// The squared norm of its centroid.
+    pub norm: f32,
+    /// One over the norm of its centroid; 0 for a zero centroid.
+    pub inverse: f32,
 }
 
 impl ChildBlock {
     /// An empty block of a node with centroids of `padded` values.
     fn new(coder: &ChildCoder, padded: usize) -> Self {
-        let (norms, inverses) = ([0.0; BLOCK], [0.0; BLOCK]);
-        Self { block: Block::new(&coder.pool), norms, inverses, centroids: Vec::with_capacity(BLOCK), fine: Fine::new(padded) }
+        let (facts, fine) = ([Facts::default(); BLOCK], vec![0; BLOCK * padded]);
+        Self { block: Block::new(&coder.pool), facts, centroids: Vec::with_capacity(BLOCK), fine }
     }
 
     /// A block of a node around `reference`, as it was written to disk.
@@ -101,13 +81,27 @@ impl ChildBlock {
 
     /// Sets everything but the block's entry of child `place`, which is in use or the first that isn't.
     fn place(&mut self, coder: &ChildCoder, place: usize, centroid: Centroid, residual: &[f32]) {
-        self.norms[place] = (coder.kernels.dot)(&centroid, &centroid);
-        self.inverses[place] = inverse_norm(self.norms[place]);
-        self.fine.put(coder.kernels, place, residual);
+        let (dot, padded) = (coder.kernels.dot, residual.len());
+        let norm = dot(&centroid, &centroid);
+        let scale = largest(residual) / 127.0;
+        let stretch = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        for (byte, x) in self.fine[place * padded..(place + 1) * padded].iter_mut().zip(residual) {
+            // Values too large or not numbers end at the ends of the range: such a child is as far as it gets, but it is found.
+            *byte = nearest_whole(x * stretch) as i8;
+        }
+        let id = self.block.items()[place];
+        self.facts[place] = Facts { id, scale, square: dot(residual, residual), norm, inverse: inverse_norm(norm) };
         match self.centroids.get_mut(place) {
             Some(there) => *there = centroid,
             None => self.centroids.push(centroid),
         }
+    }
+
+    /// The fine code of child `place`.
+    #[inline]
+    pub fn fine(&self, place: usize) -> &[i8] {
+        let padded = self.fine.len() / BLOCK;
+        &self.fine[place * padded..(place + 1) * padded]
     }
 
     /// Numbers of the children.
@@ -207,7 +201,7 @@ impl Inner {
             let centroids: usize = block.centroids.iter().map(|centroid| size_of_val::<[f32]>(centroid)).sum();
             block.block.bytes()
                 + centroids
-                + block.fine.bytes.len()
+                + block.fine.len()
                 + size_of::<ChildBlock>()
                 + block.centroids.capacity() * size_of::<Centroid>()
         };

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::leaf::{Leaf, Postings};
 use super::pool::Pool;
-use super::route::Router;
+use super::route::{Router, TOGETHER};
 use super::snapshot::Snapshot;
 use super::store::{Edit, Store};
 use crate::cancel::Task;
@@ -195,14 +195,20 @@ fn route_chunk(store: &Store, snapshot: &Snapshot, rows: &[Row], from: Option<&[
         entries: Vec::with_capacity(most),
     };
     let mut room = Vec::new();
-    for (index, &row) in rows.iter().enumerate() {
-        let location = router.route(snapshot, store.vectors.get(row, &mut room)?, exclude);
-        let has = from.map_or([NONE; 2], |from| from[index]);
-        for leaf in location.into_iter().filter(|leaf| *leaf != NONE && !has.contains(leaf)) {
-            chunk.entries.push((leaf, chunk.postings.len() as u32, index as u32));
-            router.encode(snapshot, leaf, row, &mut chunk.postings);
+    for (first, some) in (0..).step_by(TOGETHER).zip(rows.chunks(TOGETHER)) {
+        for (number, &row) in some.iter().enumerate() {
+            router.aim(number, store.vectors.get(row, &mut room)?);
         }
-        chunk.locations.push(location);
+        let locations = router.route(snapshot, some.len(), exclude);
+        for (number, (&row, location)) in some.iter().zip(&locations).enumerate() {
+            let index: usize = first + number;
+            let has = from.map_or([NONE; 2], |from| from[index]);
+            for &leaf in location.iter().filter(|leaf| **leaf != NONE && !has.contains(leaf)) {
+                chunk.entries.push((leaf, chunk.postings.len() as u32, index as u32));
+                router.encode(number, snapshot, leaf, row, &mut chunk.postings);
+            }
+        }
+        chunk.locations.extend(locations);
     }
     Ok(chunk)
 }

@@ -7,10 +7,10 @@
 //! candidates.
 
 use super::Centroid;
-use super::inner::{ChildBlock, Inner, NodeId, largest, nearest_whole};
+use super::inner::{ChildBlock, Facts, Inner, NodeId, largest, nearest_whole};
 use super::snapshot::Snapshot;
 use crate::ids::LeafId;
-use crate::kernel::{BLOCK, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
+use crate::kernel::{BLOCK, CodeBlock, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
 use crate::params::Beam;
 use crate::quantize::Rotation;
 use crate::tree::leaf::lanes;
@@ -39,6 +39,9 @@ impl Order {
     }
 }
 
+/// Values that a coarse target scans, if it has as many. With 256 of 384, leaves scan up to a tenth more at equal recall.
+const LEAST_REACH: usize = 512;
+
 /// A rotated vector with its fast-scan table: what every scan needs. Reused from query to query.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -46,6 +49,8 @@ pub struct Target {
     pub rotated: Vec<f32>,
     /// Its squared norm.
     pub norm: f32,
+    /// Values whose codes are scanned.
+    reach: usize,
     table: Vec<u8>,
     scale: TableScale,
 }
@@ -53,7 +58,14 @@ pub struct Target {
 impl Target {
     /// Room for vectors of `padded` values.
     pub fn new(padded: usize) -> Self {
-        Self { rotated: vec![0.0; padded], norm: 0.0, table: vec![0; padded * 4], scale: TableScale::default() }
+        Self { rotated: vec![0.0; padded], norm: 0.0, reach: padded, table: vec![0; padded * 4], scale: TableScale::default() }
+    }
+
+    /// The same for a target that scans only the first values of long codes, since after the rotation these are a sample of all: for
+    /// clustering, whose centroids move anyhow. With half of 1,024 values no more leaves are scanned at equal recall.
+    pub fn coarse(padded: usize) -> Self {
+        let reach = padded.min((padded / 4).next_multiple_of(64).max(LEAST_REACH));
+        Self { reach, table: vec![0; reach * 4], ..Self::new(padded) }
     }
 
     /// Aims at `vector` (prepared, not rotated).
@@ -70,7 +82,16 @@ impl Target {
 
     fn finish(&mut self, kernels: &Kernels) {
         self.norm = (kernels.dot)(&self.rotated, &self.rotated);
-        self.scale = (kernels.build_table)(&self.rotated, &mut self.table);
+        self.scale = (kernels.build_table)(&self.rotated[..self.reach], &mut self.table);
+        if self.is_coarse() {
+            let share = self.rotated.len() as f32 / self.reach as f32;
+            let TableScale { step, offset, error } = self.scale;
+            self.scale = TableScale { step: step * share, offset: offset * share, error: error * share };
+        }
+    }
+
+    fn is_coarse(&self) -> bool {
+        self.reach < self.rotated.len()
     }
 
     /// The kernel's view.
@@ -130,7 +151,7 @@ impl Reservoir {
     }
 }
 
-/// A node whose children are scanned, with the query's side of their [`Fine`](super::inner::Fine) codes.
+/// A node whose children are scanned, with the query's side of their fine codes.
 struct Scanned<'s> {
     inner: &'s Inner,
     /// The place of its first child.
@@ -153,21 +174,42 @@ impl<'s> Scanned<'s> {
         Self { inner, start, distance: (kernels.l2)(&target.rotated, &inner.reference), scale: largest / most }
     }
 
-    /// The child at `place`, with the score of its fine code; `fine` is what [`Scanned::new`] wrote.
-    fn choice(&self, place: usize, fine: &[i16], target: &Target, kernels: &Kernels, order: Order) -> Choice<'s> {
-        let block = &self.inner.blocks()[(place - self.start) / BLOCK];
-        let place = (place - self.start) % BLOCK;
-        let product = (kernels.dot_bytes)(fine, block.fine.row(place)) as f32 * self.scale * block.fine.scales[place];
-        let distance = (self.distance + block.fine.squares[place] - 2.0 * product).max(0.0);
-        let (norm, inverse) = (block.norms[place], block.inverses[place]);
+    /// The child at `place` (as a [`Candidate`] has it): its block, and its place there.
+    #[inline]
+    fn child(&self, place: u32) -> (&'s ChildBlock, usize) {
+        let place = place as usize - self.start;
+        (&self.inner.blocks()[place / BLOCK], place % BLOCK)
+    }
+
+    /// The score of a child by its fine code; `fine` is what [`Scanned::new`] wrote.
+    fn score(&self, place: u32, fine: &[i16], target: &Target, kernels: &Kernels, order: Order) -> Scored {
+        let (block, at) = self.child(place);
+        let facts = &block.facts[at];
+        let product = (kernels.dot_bytes)(fine, block.fine(at)) as f32 * self.scale * facts.scale;
+        let distance = (self.distance + facts.square - 2.0 * product).max(0.0);
         let score = match order {
             Order::Distance => distance,
-            Order::Product => 0.5 * (distance - norm - target.norm),
-            Order::Angle if inverse > 0.0 => 0.5 * (distance - 1.0 - target.norm),
+            Order::Product => 0.5 * (distance - facts.norm - target.norm),
+            Order::Angle if facts.inverse > 0.0 => 0.5 * (distance - 1.0 - target.norm),
             Order::Angle => 0.0,
         };
-        Choice { score, id: block.block.items()[place], centroid: &block.centroids[place], norm, inverse }
+        Scored { score, id: facts.id, place }
     }
+
+    /// A child that was scored.
+    fn choice(&self, scored: &Scored) -> Choice<'s> {
+        let (block, at) = self.child(scored.place);
+        let Facts { norm, inverse, .. } = block.facts[at];
+        Choice { score: scored.score, id: scored.id, centroid: &block.centroids[at], norm, inverse }
+    }
+}
+
+/// A child with the score of its fine code.
+#[derive(Clone, Copy)]
+struct Scored {
+    score: f32,
+    id: NodeId,
+    place: u32,
 }
 
 /// The leaves of a query, nearest first. The leaves of `exclude`, ascending, are passed over.
@@ -185,7 +227,7 @@ pub fn navigate<'s>(
         let at_leaves = depth + 1 == levels;
         let width = if at_leaves { snapshot.leaves.len() } else { nodes_at(snapshot, depth) };
         let rule = LevelBeam::new(beam, depth, width);
-        let mut reservoir = Reservoir::new(rule.most.saturating_mul(2).saturating_add(8).min(width));
+        let mut reservoir = rule.reservoir(target, width);
         let mut scanned: Vec<Scanned<'_>> = Vec::with_capacity(nodes.len());
         let mut fine = Vec::with_capacity(nodes.len() * target.rotated.len());
         for inner in nodes.iter().filter_map(|&id| snapshot.inner(id)) {
@@ -203,6 +245,39 @@ pub fn navigate<'s>(
     Vec::new()
 }
 
+/// [`navigate`] for several targets. Each block of children is read once for all of them where the leaves lie under one node: a level that
+/// doesn't fit the processor's caches is read from memory anew for each target otherwise.
+pub fn navigate_together<'s>(
+    snapshot: &'s Snapshot,
+    kernels: &Kernels,
+    targets: &[Target],
+    order: Order,
+    beam: &Beam,
+    exclude: &[LeafId],
+) -> Vec<Vec<Choice<'s>>> {
+    let root = match snapshot.inner(snapshot.root) {
+        Some(root) if snapshot.levels() == 1 && targets.len() > 1 => root,
+        _ => return targets.iter().map(|target| navigate(snapshot, kernels, target, order, beam, exclude)).collect(),
+    };
+    let width = snapshot.leaves.len();
+    let rule = LevelBeam::new(beam, 0, width);
+    let begin = |target: &Target| {
+        let mut fine = Vec::with_capacity(target.rotated.len());
+        let node = Scanned::new(root, 0, target, kernels, &mut fine);
+        (node, fine, rule.reservoir(target, width))
+    };
+    let mut searches: Vec<_> = targets.iter().map(begin).collect();
+    for number in 0..root.blocks().len() {
+        for (target, (node, _, reservoir)) in targets.iter().zip(&mut searches) {
+            scan_block(kernels, node, number, target, order, exclude, reservoir);
+        }
+    }
+    let finish = |(target, (node, fine, reservoir)): (&Target, (Scanned<'s>, Vec<i16>, Reservoir))| {
+        rescore(kernels, reservoir, &[node], &fine, target, order, &rule)
+    };
+    targets.iter().zip(searches).map(finish).collect()
+}
+
 /// The width of level `depth` below the root, above the leaves: trees are shallow, and only percentage floors at such levels ask.
 fn nodes_at(snapshot: &Snapshot, depth: usize) -> usize {
     let level = snapshot.levels() as usize - 1 - depth;
@@ -210,35 +285,49 @@ fn nodes_at(snapshot: &Snapshot, depth: usize) -> usize {
 }
 
 fn scan_children(kernels: &Kernels, node: &Scanned<'_>, target: &Target, order: Order, exclude: &[LeafId], reservoir: &mut Reservoir) {
-    let table = target.table();
-    let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
     let blocks = node.inner.blocks();
-    for (number, block) in blocks.iter().enumerate() {
+    for number in 0..blocks.len() {
         if let Some(next) = blocks.get(number + 1) {
             prefetch(next.block.raw());
         }
-        // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many better as are kept. Under angles the
-        // children's directions are coded, so distances have the right order.
-        let limit = if order == Order::Product { f32::INFINITY } else { reservoir.limit };
-        let limit = ScanLimit { add: node.distance, error: 0.0, limit };
-        let passed = (kernels.scan)(&table, &block.block.codes(), &limit, &mut estimates, &mut lowers) & block.mask();
-        if order == Order::Product {
-            to_products(block, &mut estimates);
-        }
-        for place in lanes(passed) {
-            // What is not a number (rows so long that their squares overflow) is kept: every row must find a leaf.
-            let beyond = estimates[place] > reservoir.limit;
-            if !beyond && (exclude.is_empty() || exclude.binary_search(&block.block.items()[place]).is_err()) {
-                reservoir.push(Candidate { estimate: estimates[place], place: (node.start + number * BLOCK + place) as u32 });
-            }
+        scan_block(kernels, node, number, target, order, exclude, reservoir);
+    }
+}
+
+fn scan_block(
+    kernels: &Kernels,
+    node: &Scanned<'_>,
+    number: usize,
+    target: &Target,
+    order: Order,
+    exclude: &[LeafId],
+    reservoir: &mut Reservoir,
+) {
+    let (table, block) = (target.table(), &node.inner.blocks()[number]);
+    let (mut estimates, mut lowers) = ([0.0; BLOCK], [0.0; BLOCK]);
+    // Estimates decide here, not bounds: what they confuse is mended by scoring twice as many better as are kept. Under angles the
+    // children's directions are coded, so distances have the right order.
+    let limit = if order == Order::Product { f32::INFINITY } else { reservoir.limit };
+    let limit = ScanLimit { add: node.distance, error: 0.0, limit };
+    let codes = block.block.codes();
+    let codes = CodeBlock { codes: &codes.codes[..table.table.len()], ..codes };
+    let passed = (kernels.scan)(&table, &codes, &limit, &mut estimates, &mut lowers) & block.mask();
+    if order == Order::Product {
+        to_products(block, &mut estimates);
+    }
+    for place in lanes(passed) {
+        // What is not a number (rows so long that their squares overflow) is kept: every row must find a leaf.
+        let beyond = estimates[place] > reservoir.limit;
+        if !beyond && (exclude.is_empty() || exclude.binary_search(&block.block.items()[place]).is_err()) {
+            reservoir.push(Candidate { estimate: estimates[place], place: (node.start + number * BLOCK + place) as u32 });
         }
     }
 }
 
 /// `-<q, c> = (|q - c|^2 - |c|^2 - |q|^2) / 2`, without the last term, which all children share.
 fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
-    for (estimate, norm) in estimates.iter_mut().zip(&block.norms) {
-        *estimate = 0.5 * (*estimate - norm);
+    for (estimate, facts) in estimates.iter_mut().zip(&block.facts) {
+        *estimate = 0.5 * (*estimate - facts.norm);
     }
 }
 
@@ -256,31 +345,35 @@ fn rescore<'s>(
 ) -> Vec<Choice<'s>> {
     reservoir.trim();
     let padded = target.rotated.len();
-    let node_of = |candidate: &Candidate| scanned.partition_point(|node| node.start <= candidate.place as usize) - 1;
+    let node_of = |place: u32| scanned.partition_point(|node| node.start <= place as usize) - 1;
     let begin = |candidate: &Candidate| {
-        let node = &scanned[node_of(candidate)];
-        let place = candidate.place as usize - node.start;
-        prefetch(node.inner.blocks()[place / BLOCK].fine.row(place % BLOCK));
+        let (block, at) = scanned[node_of(candidate.place)].child(candidate.place);
+        prefetch(&block.facts[at..=at]);
+        prefetch(block.fine(at));
     };
     let candidates = &reservoir.kept;
     candidates.iter().take(AHEAD).for_each(begin);
-    let mut choices = Vec::with_capacity(candidates.len());
-    for (i, candidate) in candidates.iter().enumerate() {
+    let mut scored = Vec::with_capacity(candidates.len());
+    for (i, &Candidate { place, .. }) in candidates.iter().enumerate() {
         candidates.get(i + AHEAD).iter().for_each(|later| begin(later));
-        let node = node_of(candidate);
-        choices.push(scanned[node].choice(candidate.place as usize, &fine[node * padded..(node + 1) * padded], target, kernels, order));
+        let node = node_of(place);
+        scored.push(scanned[node].score(place, &fine[node * padded..(node + 1) * padded], target, kernels, order));
     }
-    choices.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
-    let largest = choices.iter().fold(0.0f32, |largest, choice| largest.max(choice.norm));
+    scored.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
+    let choice = |scored: &Scored| scanned[node_of(scored.place)].choice(scored);
+    let largest = match order {
+        Order::Product => scored.iter().fold(0.0f32, |largest, scored| largest.max(choice(scored).norm)),
+        _ => 0.0,
+    };
     let squared = |score: f32| match order {
         Order::Distance => score,
         Order::Product => (target.norm + largest + 2.0 * score).max(0.0),
         Order::Angle => (2.0 + 2.0 * score).max(0.0),
     };
-    let within = choices.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
-    let near = choices.partition_point(|choice| squared(choice.score) <= within);
-    choices.truncate(near.clamp(rule.least, rule.most));
-    choices
+    let within = scored.first().map_or(0.0, |best| squared(best.score).max(1e-30)) * rule.tau * rule.tau;
+    let near = scored.partition_point(|scored| squared(scored.score) <= within);
+    scored.truncate(near.clamp(rule.least, rule.most));
+    scored.iter().map(choice).collect()
 }
 
 /// A [`Beam`] at one level.
@@ -297,5 +390,76 @@ impl LevelBeam {
         let percent = rule.least_percent.map_or(0, |percent| (width as f32 * percent / 100.0).ceil() as usize);
         let least = rule.least.unwrap_or(beam.least).max(percent).clamp(1, most);
         Self { tau: rule.tau.unwrap_or(beam.tau), least, most }
+    }
+
+    /// Room for the children that are told apart by their fine codes: those that are kept, and so many more that few of the best are
+    /// missing.
+    fn reservoir(&self, target: &Target, width: usize) -> Reservoir {
+        let (factor, more) = if target.is_coarse() { (4, 24) } else { (2, 8) };
+        Reservoir::new(self.most.saturating_mul(factor).saturating_add(more).min(width))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::inner::ChildCoder;
+    use crate::tree::topology::Topology;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    fn random_vectors(count: usize, dim: usize, seed: u64) -> Vec<Centroid> {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        (0..count).map(|_| (0..dim).map(|_| random.random::<f32>() - 0.5).collect()).collect()
+    }
+
+    /// In how many of 200 cases `target` finds the centroid that a point was made of.
+    fn found(dim: usize, mut target: Target) -> usize {
+        let kernels = Kernels::get().unwrap();
+        let centroids = random_vectors(2000, dim, 1);
+        let snapshot = Topology::of_centroids(&ChildCoder::new(kernels, dim, false), &centroids, dim).snapshot;
+        let beam = Beam { tau: 1.0, least: 1, most: 1, levels: Vec::new() };
+        let noise = random_vectors(200, dim, 2);
+        let near = |(i, noise): (usize, &Centroid)| {
+            let point: Vec<f32> = centroids[i * 10].iter().zip(noise.iter()).map(|(c, n)| c + 2.0 * n).collect();
+            target.aim_rotated(kernels, &point);
+            navigate(&snapshot, kernels, &target, Order::Distance, &beam, &[])[0].id as usize == i * 10
+        };
+        noise.iter().enumerate().map(near).filter(|found| *found).count()
+    }
+
+    #[test]
+    fn a_coarse_target_nearly_finds_what_a_whole_one_does() {
+        let (whole, coarse) = (found(1024, Target::new(1024)), found(1024, Target::coarse(1024)));
+        assert!(whole >= 199 && (190..=200).contains(&coarse), "{whole} and {coarse} of 200");
+        assert!(Target::coarse(1024).is_coarse() && !Target::coarse(512).is_coarse() && !Target::coarse(64).is_coarse());
+    }
+
+    #[test]
+    fn together_is_as_one_by_one() {
+        let kernels = Kernels::get().unwrap();
+        let centroids = random_vectors(700, 64, 3);
+        let coder = ChildCoder::new(kernels, 64, false);
+        let flat = Topology::of_centroids(&coder, &centroids, 64).snapshot;
+        let groups: Vec<Vec<LeafId>> = (0..7).map(|group| (group * 100..(group + 1) * 100).collect()).collect();
+        let deep = Topology::of_groups(&coder, &centroids, &groups, 64).snapshot;
+        let aimed = |point: &Centroid| {
+            let mut target = Target::new(64);
+            target.aim_rotated(kernels, point);
+            target
+        };
+        let targets: Vec<Target> = random_vectors(9, 64, 4).iter().map(aimed).collect();
+        let beam = Beam { tau: 1.2, least: 3, most: 20, levels: Vec::new() };
+        let scores = |choices: &[Choice<'_>]| choices.iter().map(|choice| (choice.id, choice.score)).collect::<Vec<_>>();
+        for snapshot in [&flat, &deep] {
+            for order in [Order::Distance, Order::Product, Order::Angle] {
+                let together = navigate_together(snapshot, kernels, &targets, order, &beam, &[5, 17]);
+                for (target, choices) in targets.iter().zip(together) {
+                    let alone = navigate(snapshot, kernels, target, order, &beam, &[5, 17]);
+                    assert_eq!(scores(&alone), scores(&choices));
+                    assert!((3..=20).contains(&choices.len()));
+                }
+            }
+        }
     }
 }

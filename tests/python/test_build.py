@@ -452,7 +452,7 @@ def test_every_moment_is_in_one_phase(tmp_path: Path, parts: list[Path], monkeyp
         now[0] += 2.0
         return real(self, *given)
 
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(sw.Writer, "add", add)
     built = build(tmp_path / "index", Source(parts), "l2", commit_rows=1000)
     assert built.seconds == {**dict.fromkeys(PHASES, 0.0), "add": 6.0} and built.total_seconds == 6.0

@@ -92,6 +92,16 @@ def test_the_default_beam_is_the_one_in_help():
     assert index.search(rows[:300], 10, tau=tau + 0.2, beam=beam).scanned != used.scanned
 
 
+def test_the_default_epsilon_is_the_one_in_help():
+    epsilon = float(re.search(r"epsilon_0.*?Default: ([\d.]+)", inspect.getdoc(sw.Index.search), re.DOTALL)[1])
+    rows = clustered(5000, 16)
+    index = sw.Index(16, "l2")
+    index.add(rows)
+    told, used = index.search(rows[:300], 10, epsilon=epsilon), index.search(rows[:300], 10)
+    assert told == used and told.reranked == used.reranked
+    assert index.search(rows[:300], 10, epsilon=epsilon + 0.1).reranked > used.reranked
+
+
 def test_the_metrics_and_the_sources_are_in_help():
     doc = sw.Index.__doc__
     for text in ("((q - x) ** 2).sum()", "1 - (q @ x) / (norm(q) * norm(x))", "-(q @ x)", "Smaller is nearer"):

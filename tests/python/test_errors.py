@@ -82,6 +82,7 @@ SEARCH_OPTIONS = {
     "tau": ([0.99, -1, 0, float("nan"), float("inf"), 1e300], ["1", True, [2], 1j]),
     "beam": ([0, -1, (0, 5), (5, 4), (1,), (1, 2, 3), ()], [1.5, "8", True, (1, 2.0), [1, 2]]),
     "rerank": ([0, -3, "all", "", 2**70], [1.5, True, [1]]),
+    "epsilon": ([-0.1, 17, float("nan"), float("inf")], ["1", True, [2]]),
     "threads": ([0, -1, 2000], [1.5, "1", True]),
     "timeout": ([0, -1, float("nan")], ["1", True]),
     "levels": (
@@ -105,6 +106,12 @@ def test_options_of_a_search_of_another_type(name, value, index):
         index.search(np.ones(8), **{name: value})
 
 
+def test_epsilon_is_for_bounds_alone(index):
+    for rerank in (5, None):
+        with pytest.raises(ValueError, match=r'^epsilon: expected None, unless rerank="bound"'):
+            index.search(np.ones(8), rerank=rerank, epsilon=1.0)
+
+
 @pytest.mark.parametrize("value", [5, "yes", [print], 0.5])
 def test_progress_of_another_type(value, index):
     for call in (
@@ -126,6 +133,8 @@ def test_options_that_exist_are_taken(index):
         {"tau": np.float32(4), "beam": np.int64(2**40)},
         {"rerank": np.int8(3)},
         {"rerank": None},
+        {"epsilon": 0},
+        {"epsilon": np.float32(1.5), "rerank": "bound"},
         {"levels": [None, {}, {"tau": 2, "least": 1, "most": 8, "least_percent": 0.5}]},
         {"levels": ()},
         {"threads": 1},

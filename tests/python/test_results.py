@@ -236,6 +236,17 @@ def test_a_factor_reranks_and_none_estimates(index):
     assert 0.3 < np.median(estimates.distances / true) < 3
 
 
+def test_a_narrower_bound_compares_fewer_and_misses_more():
+    index = sw.Index(64, "cosine")
+    rows = clustered(5000, 64, seed=14)
+    index.add(rows)
+    truth = sw.exact_search(rows, rows[:200], 10, "cosine").ids
+    found = [index.search(rows[:200], 10, beam=EVERYTHING, epsilon=epsilon) for epsilon in (0, 1.2, 2.4, 8)]
+    compared, recalls = [result.reranked for result in found], [sw.recall(result.ids, truth) for result in found]
+    assert compared == sorted(compared) and compared[0] < 0.7 * compared[1] < 0.7 * compared[3]
+    assert recalls[0] < recalls[1] < recalls[2] and recalls[3] == 1
+
+
 def test_beams(index):
     index.add(clustered(5000, 8, seed=14), np.arange(5000))
     index.balance()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..bench import Bench
-from . import build, checkpoint, exact, ingest, memory, parquet, search, single_adds, time_order
+from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, time_order
 
 EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "build": build.run,
     "checkpoint": checkpoint.run,
     "exact": exact.run,
+    "growth": growth.run,
     "ingest": ingest.run,
+    "large-build": large_build.run,
     "memory": memory.run,
     "parquet": parquet.run,
     "search": search.run,
@@ -19,4 +21,4 @@ EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "time-order": time_order.run,
 }
 # These say nothing without our index: there is no peer side to them.
-NEEDS_OURS = {"checkpoint", "ingest", "single-adds", "time-order"}
+NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "time-order"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ..bench import OUR_DIRECTORY, Bench, show
+from ..bench import Bench, show
 from ..child import Child
 from ..definition import OURS
 from ..engine import Answer, Setting
@@ -25,23 +25,15 @@ def run(bench: Bench) -> None:
     _series(bench, truth, setting)
 
 
-def _child(bench: Bench, truth: dict[str, str]) -> Child:
-    """A fresh process with the queries and the truth."""
-    child = bench.process(OUR_DIRECTORY)
-    queries = {name: str(path) for name, path in bench.files.queries.items()}
-    child.call("load", queries=queries, truth=truth, metric=bench.definition.data.metric)
-    return child
-
-
 def _build(bench: Bench, truth: dict[str, str]) -> Setting:
     """All rows at once, and everything that reads them; the setting that reaches the recall."""
     path = bench.work / "index"
     parameters = bench.parameters
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         built = child.call("build", **_directory(bench, path), later=0, scattered=False, options=bench.options(OURS))
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         sizes = child.call("survey", path=str(path))
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         found = _searched(bench, child, path, [{"beam": beam} for beam in parameters["beams"]])
     setting: Setting = found["setting"]
     _sizes(bench, built, sizes, found["recall"])
@@ -86,7 +78,7 @@ def _sizes(bench: Bench, built: Answer, sizes: Answer, recall: float) -> None:
 
 
 def _open(bench: Bench, truth: dict[str, str], path: Path, recall: float) -> None:
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         times = child.call("opened", path=str(path), repeats=bench.parameters["opens"])
     _add(bench, "open", "median", times["median_ms"], "ms", recall)
     _add(bench, "open", "first of a process", times["first_ms"], "ms", recall)
@@ -94,7 +86,7 @@ def _open(bench: Bench, truth: dict[str, str], path: Path, recall: float) -> Non
 
 def _cold(bench: Bench, truth: dict[str, str], path: Path, setting: Setting) -> None:
     parameters = bench.parameters
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         answer = child.call(
             "singles",
             path=str(path),
@@ -122,7 +114,7 @@ def _cold(bench: Bench, truth: dict[str, str], path: Path, setting: Setting) -> 
 
 def _memory(bench: Bench, truth: dict[str, str], path: Path, setting: Setting) -> None:
     parameters = bench.parameters
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         answer = child.call(
             "resident",
             path=str(path),
@@ -145,13 +137,13 @@ def _incremental(bench: Bench, truth: dict[str, str], part: str, setting: Settin
     """A few rows added to a committed index that was opened again."""
     path = bench.work / f"index-{part}"
     rows = {"later": bench.parameters["later_rows"], "scattered": bench.parameters["later"][part]}
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         child.call("build", **_directory(bench, path), **rows, options=bench.options(OURS))
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         before = child.call("survey", path=str(path))
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         answer = child.call("extend", **_directory(bench, path), **rows)
-    with _child(bench, truth) as child:
+    with bench.directory_child(truth) as child:
         after = child.call("survey", path=str(path))
         recall = _searched(bench, child, path, [setting])["recall"]
     shutil.rmtree(path)
@@ -177,7 +169,7 @@ def _series(bench: Bench, truth: dict[str, str], setting: Setting) -> None:
     recalls = []
     for repeat in range(bench.parameters["repeats"]):
         path = bench.work / f"series-{repeat}"
-        with _child(bench, truth) as child:
+        with bench.directory_child(truth) as child:
             answer = child.call(
                 "series",
                 **_directory(bench, path),
@@ -185,7 +177,7 @@ def _series(bench: Bench, truth: dict[str, str], setting: Setting) -> None:
                 options=bench.options(OURS),
             )
         runs.append(answer["commits"])
-        with _child(bench, truth) as child:
+        with bench.directory_child(truth) as child:
             recalls.append(_searched(bench, child, path, [setting])["recall"])
         shutil.rmtree(path)
     recall = median(recalls)

@@ -31,19 +31,23 @@ def run(bench: Bench) -> None:
     truth = bench.truth(max(bench.parameters["k"], 100))[0]
     with ExitStack() as stack:
         children = {side: stack.enter_context(bench.child(side, truth)) for side in bench.sides}
+        built: dict[str, Answer] = {}
         for side, child in children.items():
-            child.call(
+            built[side] = child.call(
                 "build",
                 threads=bench.definition.threads,
                 options=bench.options(side),
             )
+        bench.record.both("build", "seconds", "s", {side: answer["total"] for side, answer in built.items()}, free_of_recall=True)
+        bench.record.both("build", "growth", "MB", {side: answer["growth"] / 1e6 for side, answer in built.items()})
+        notes = {side: answer["notes"] for side, answer in built.items()}
         for queries in bench.files.queries:
-            _query_set(bench, children, queries)
+            _query_set(bench, children, notes, queries)
 
 
-def _query_set(bench: Bench, children: Mapping[str, Child], queries: str) -> None:
+def _query_set(bench: Bench, children: Mapping[str, Child], notes: Mapping[str, Setting], queries: str) -> None:
     targets: list[float] = bench.parameters["targets"]
-    curves = {side: list(_sweep(bench, side, child, queries, max(targets))) for side, child in children.items()}
+    curves = {side: list(_sweep(bench, side, child, notes[side], queries, max(targets))) for side, child in children.items()}
     for side, curve in curves.items():
         best = max(curve, key=lambda point: point.answer["recall"])
         recall = best.answer["recall"]
@@ -53,13 +57,13 @@ def _query_set(bench: Bench, children: Mapping[str, Child], queries: str) -> Non
         _target(bench, children, curves, queries, target)
 
 
-def _sweep(bench: Bench, side: str, child: Child, queries: str, enough: float) -> Iterator[Point]:
+def _sweep(bench: Bench, side: str, child: Child, notes: Setting, queries: str, enough: float) -> Iterator[Point]:
     """One timed pass for every setting, the last axis being the effort, ascending.
 
     More effort only costs once the highest target is reached or recall stands still.
     """
     sweep: Mapping[str, list[Any]] = bench.definition.sides[side]["sweep"]
-    fixed: Setting = bench.definition.sides[side].get("search", {})
+    fixed: Setting = bench.definition.sides[side].get("search", {}) | notes
     *others, effort = sweep
     for values in product(*(sweep[name] for name in others)):
         last = -1.0
