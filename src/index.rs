@@ -12,11 +12,13 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::metric::{MAX_DIM, Metric};
 use crate::params::Params;
+use crate::search::target::Table;
 use crate::tree::check::check;
 use crate::tree::store::Store;
 use crate::vectors::Row;
 
 mod batch;
+mod calibrate;
 mod durable;
 mod query;
 mod statistics;
@@ -24,11 +26,12 @@ mod statistics;
 mod tests;
 
 pub use batch::{AddResult, Batch};
+use calibrate::Targets;
 use durable::Disk;
 pub use durable::{CacheStats, Wanted};
 use query::Spent;
 pub use query::{SearchResult, SearchTimes};
-pub use statistics::Stats;
+pub use statistics::{Stats, TargetStats};
 
 /// A vector index that stays good while it changes. All methods take `&self` and may be called from many threads at once.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ struct Core {
     noted: Once,
     /// What searches cost.
     spent: Spent,
+    /// When searches with a recall target end.
+    targets: Targets,
 }
 
 /// Threads, made at the first need.
@@ -71,14 +76,15 @@ impl Index {
         }
         params.validate()?;
         let store = Arc::new(Store::new(Kernels::get()?, dim, metric, params.clone()));
-        Ok(Self::of(store, None, None, None))
+        Ok(Self::of(store, None, None, None, None))
     }
 
-    fn of(store: Arc<Store>, home: Option<Home>, held: Option<Held>, disk: Option<Disk>) -> Self {
+    fn of(store: Arc<Store>, home: Option<Home>, held: Option<Held>, disk: Option<Disk>, table: Option<Table>) -> Self {
         let (dim, metric, params) = (store.vectors.dim(), store.metric, store.params.clone());
         let balancer = Balancer::new(store.clone(), params.thread_count(), params.background);
-        let (readers, writers, noted) = (OnceLock::new(), OnceLock::new(), Once::new());
-        let core = Core { store, balancer, readers, writers, home, held, disk, noted, spent: Spent::default() };
+        let (readers, writers, noted, spent) = (OnceLock::new(), OnceLock::new(), Once::new(), Spent::default());
+        let targets = Targets::read(table, &store);
+        let core = Core { store, balancer, readers, writers, home, held, disk, noted, spent, targets };
         Self { dim, metric, params, core: ArcSwapOption::from_pointee(core) }
     }
 
@@ -174,7 +180,9 @@ impl Index {
     /// Sizes, counters, bytes.
     pub fn stats(&self) -> Result<Stats> {
         let core = self.core()?;
-        Ok(Stats { cache: core.disk.as_ref().map(Disk::stats), search: core.spent.times(), ..Stats::of(&core.store, &core.balancer) })
+        let cache = core.disk.as_ref().map(Disk::stats);
+        let targets = core.targets.current().map(|measured| TargetStats::of(&measured)).unwrap_or_default();
+        Ok(Stats { cache, search: core.spent.times(), targets, ..Stats::of(&core.store, &core.balancer) })
     }
 
     /// Proves the invariants of the index; see [`check`].

@@ -122,6 +122,14 @@ impl Default for Beam {
     }
 }
 
+impl Beam {
+    /// The nearest `leaves`, however far they are.
+    pub fn exactly(leaves: usize) -> Self {
+        let leaves = leaves.max(1);
+        Self { tau: f32::MAX, least: leaves, most: leaves, levels: Vec::new() }
+    }
+}
+
 /// How many deviations a bound keeps away from its estimate, where nothing else is said. The error is nearly normal, so a one-sided bound
 /// at 2.4 fails for about 0.8 % of the entries; what fails is lost only if it is among the nearest and the k-th distance lies between. On
 /// 200,000 real text embeddings that costs at most 0.001 of recall@10 (at 1.9, 0.003 to 0.005), for a fifth more exact distances than at 1.9.
@@ -142,6 +150,8 @@ pub struct SearchOptions {
     pub beam: Option<(usize, usize)>,
     /// Exceptions by level.
     pub levels: Vec<LevelRule>,
+    /// The share (above 0, at most 1) of the true neighbours that is to be found on average, in place of `tau`, `beam` and `levels`.
+    pub recall: Option<f32>,
     /// How candidates are compared.
     pub rerank: Rerank,
     /// Deviations that [`Rerank::Bound`] keeps away from an estimate; `None` keeps the default, [`EPSILON`].
@@ -158,6 +168,7 @@ impl SearchOptions {
         if k == 0 || k > MAX_K {
             return Err(Error::invalid("k", format!("a whole number from 1 to {MAX_K}"), k.to_string()));
         }
+        self.validate_recall()?;
         let mut taus = self.levels.iter().filter_map(|level| level.tau).chain(self.tau);
         if let Some(tau) = taus.find(|tau| !(*tau >= 1.0 && tau.is_finite())) {
             return Err(Error::invalid("tau", "a finite number of at least 1", tau.to_string()));
@@ -187,6 +198,20 @@ impl SearchOptions {
             return Err(Error::invalid("threads", format!("a whole number from 1 to {MAX_THREADS}"), threads.to_string()));
         }
         Ok(())
+    }
+
+    fn validate_recall(&self) -> Result<()> {
+        let Some(recall) = self.recall else { return Ok(()) };
+        if !(recall > 0.0 && recall <= 1.0) {
+            return Err(Error::invalid("recall", "a share of the true neighbours, above 0 and at most 1", recall.to_string()));
+        }
+        let others = [("tau", self.tau.is_some()), ("beam", self.beam.is_some()), ("levels", !self.levels.is_empty())];
+        match others.iter().find(|(_, given)| *given) {
+            Some((other, _)) => {
+                Err(Error::invalid("recall", format!("no {other} beside it: it decides what is scanned"), format!("recall and {other}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The beam that these options mean.

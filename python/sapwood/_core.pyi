@@ -84,6 +84,7 @@ class Index:
         *,
         tau: float | None = None,
         beam: int | tuple[int, int] | None = None,
+        recall: float | None = None,
         rerank: Literal["bound"] | int | None = "bound",
         epsilon: float | None = None,
         filter: _Ids | Filter | None = None,

@@ -233,7 +233,8 @@ def evaluate(
     truth: ArrayLike,
     *,
     k: int = 10,
-    settings: Sequence[Mapping[str, Any]] = ({},),
+    settings: Sequence[Mapping[str, Any]] | None = None,
+    targets: Sequence[float] = (),
     seconds: float = 1.0,
     threads: int = 1,
     progress: Callable[[int, int], object] | bool | None = None,
@@ -254,7 +255,10 @@ def evaluate(
     k : int, default 10
         Neighbours asked for.
     settings : sequence of mappings
-        Options for `search`, such as ``{"tau": 1.2, "beam": 64}``; by default one measurement with the index's defaults.
+        Options for `search`, such as ``{"tau": 1.2, "beam": 64}``; by default one measurement with the index's defaults, or none
+        where there are `targets`.
+    targets : sequence of float, optional
+        Recall targets to measure after the settings: each stands for the setting ``{"recall": target}``.
     seconds : float, default 1.0
         How long to time each setting.
     threads : int, default 1
@@ -265,7 +269,7 @@ def evaluate(
     Returns
     -------
     Table
-        One `Row` for each setting, in the same order.
+        One `Row` for each setting, then one for each target, in the same order.
 
     Raises
     ------
@@ -284,6 +288,9 @@ def evaluate(
     >>> table[1].recall > 0.99, [row["k"] for row in table.as_dicts()]
     (True, [10, 10])
     """
+    if settings is None:
+        settings = () if len(targets) else ({},)
+    settings = [*settings, *({"recall": target} for target in targets)]
     _check_evaluate(k, settings, seconds, threads)
     rows = np.ascontiguousarray(queries)
     if rows.ndim != 2 or not len(rows):

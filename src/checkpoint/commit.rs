@@ -21,6 +21,7 @@ use super::vectors::{Layout, VectorWriter, vectors_name};
 use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::{DEAD, LeafId, LocationPage, PAGE};
+use crate::search::target::Table;
 use crate::tree::Centroid;
 use crate::tree::inner::Inner;
 use crate::tree::leaf::{Extent, Leaf, Stored};
@@ -62,8 +63,16 @@ impl Cut {
 
 impl Home {
     /// Makes the present state of `store`, which is bound to this directory, its newest checkpoint. Without a `note` the one before stays.
+    /// `targets` is what was measured for recall targets.
     /// Posting lists are encoded on the threads of `pool`, or on this one.
-    pub fn commit(&self, store: &Store, note: Option<&str>, pool: Option<&ThreadPool>, task: &Task) -> Result<Info> {
+    pub fn commit(
+        &self,
+        store: &Store,
+        note: Option<&str>,
+        targets: Option<Table>,
+        pool: Option<&ThreadPool>,
+        task: &Task,
+    ) -> Result<Info> {
         let mut state = self.state.lock();
         let present = store.view().sequence;
         let same = |last: &&Last| last.sequence == present && note.is_none_or(|note| note == last.manifest.note);
@@ -74,23 +83,31 @@ impl Home {
         state.take_over(store, &self.segments)?;
         let kept = || state.last.as_ref().map(|last| last.manifest.note.clone()).unwrap_or_default();
         let note = note.map_or_else(kept, str::to_string);
-        let (cut, info) = self.write(store, &mut state, Some(note), pool, task)?;
+        let (cut, info) = self.write(store, &mut state, Some(note), targets, pool, task)?;
         drop(cut);
         self.collect(&mut state, store)?;
         Ok(info)
     }
 
     /// Writes the state of a `store` that isn't bound to this directory as its newest checkpoint.
-    pub fn copy(&self, store: &Store, pool: Option<&ThreadPool>, task: &Task) -> Result<Info> {
+    pub fn copy(&self, store: &Store, targets: Option<Table>, pool: Option<&ThreadPool>, task: &Task) -> Result<Info> {
         store.load_directory()?;
         let mut state = self.state.lock();
-        let (_, info) = self.write(store, &mut state, None, pool, task)?;
+        let (_, info) = self.write(store, &mut state, None, targets, pool, task)?;
         self.collect_files(HashSet::new())?;
         Ok(info)
     }
 
     /// A `note` is for a store that is bound to this directory.
-    fn write(&self, store: &Store, state: &mut State, note: Option<String>, pool: Option<&ThreadPool>, task: &Task) -> Result<(Cut, Info)> {
+    fn write(
+        &self,
+        store: &Store,
+        state: &mut State,
+        note: Option<String>,
+        targets: Option<Table>,
+        pool: Option<&ThreadPool>,
+        task: &Task,
+    ) -> Result<(Cut, Info)> {
         let own = note.is_some();
         let cut = Cut::take(store);
         let number = state.next_number;
@@ -123,7 +140,7 @@ impl Home {
         let Writer { checks, known, stored, .. } = writer;
         state.checks = checks;
         let (mut manifest, row_pages, bytes_written) = written?;
-        manifest.note = note.unwrap_or_default();
+        (manifest.note, manifest.targets) = (note.unwrap_or_default(), targets);
         self.publish(&manifest)?;
         let info = Info { version: number, rows: manifest.rows, bytes_written };
         if own {
@@ -217,6 +234,7 @@ impl Writer<'_> {
             generation: self.generation,
             vectors,
             note: String::new(),
+            targets: None,
         };
         Ok((manifest, root.row_pages, bytes + vector_bytes))
     }

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result};
 use crate::metric::{MAX_DIM, Metric};
 use crate::params::Params;
+use crate::search::target::Table;
 use crate::storage::{Storage, read_whole};
 use crate::tree::leaf::Extent;
 use crate::value::ValueType;
@@ -63,6 +64,9 @@ pub struct Manifest {
     /// What the caller wants to know of it later, such as how far its source was read.
     #[serde(default)]
     pub note: String,
+    /// When searches with a recall target end, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Table>,
 }
 
 /// Options that a checkpoint keeps.
@@ -205,6 +209,9 @@ impl Manifest {
             || ValueType::from_name(&manifest.config.storage).is_none()
         {
             return Err(Error::corrupt(file, "the manifest's number, dim, metric or storage is out of range"));
+        }
+        if manifest.targets.as_ref().is_some_and(|table| !table.is_sound()) {
+            return Err(Error::corrupt(file, "the measurement for recall targets is out of range"));
         }
         manifest.config.params(&Params::default()).validate().map_err(|error| Error::corrupt(file, error.to_string()))?;
         Ok(manifest)

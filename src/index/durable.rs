@@ -134,7 +134,7 @@ impl Index {
             }
             let metric = wanted.metric.unwrap_or(Metric::Cosine);
             let store = Store::new(Kernels::get()?, dim, metric, wanted.params.clone());
-            return Ok(Self::of(Arc::new(store), Some(home), None, None));
+            return Ok(Self::of(Arc::new(store), Some(home), None, None, None));
         };
         let residence = wanted.residence();
         let opened = open(home.segments(), number, &residence, &wanted.params, Some(&home), task)?;
@@ -143,7 +143,7 @@ impl Index {
             Residence::Disk(cache) => Some(Disk::new(cache, home.segments(), &opened.manifest)),
             Residence::Memory => None,
         };
-        Ok(Self::of(Arc::new(opened.store), Some(home), None, disk))
+        Ok(Self::of(Arc::new(opened.store), Some(home), None, disk, opened.manifest.targets))
     }
 
     /// Checkpoint `version` of a directory (the newest if `None`) in memory, bound to nothing.
@@ -151,7 +151,7 @@ impl Index {
         let held = hold_checkpoint(&**storage, version)?;
         let segments = Arc::new(Segments::new(storage.clone()));
         let opened = open(&segments, held.number, &Residence::Memory, others, None, task)?;
-        Ok(Self::of(Arc::new(opened.store), None, None, None))
+        Ok(Self::of(Arc::new(opened.store), None, None, None, opened.manifest.targets))
     }
 
     /// Checkpoint `version` of a directory (the newest if `None`) for reading, through a cache.
@@ -160,7 +160,7 @@ impl Index {
         let segments = Arc::new(Segments::new(storage.clone()));
         let opened = open(&segments, held.number, &Residence::Disk(cache.clone()), others, None, &Task::new())?;
         let disk = Disk::new(cache, &segments, &opened.manifest);
-        Ok(Self::of(Arc::new(opened.store), None, Some(held), Some(disk)))
+        Ok(Self::of(Arc::new(opened.store), None, Some(held), Some(disk), opened.manifest.targets))
     }
 
     /// The number of the checkpoint that is read.
@@ -198,7 +198,7 @@ impl Index {
             return Err(Error::invalid("note", format!("at most {MOST_NOTE} bytes"), note.len().to_string()));
         }
         match &core.home {
-            Some(home) => home.commit(&core.store, note, core.writing_pool(), task),
+            Some(home) => home.commit(&core.store, note, core.table_to_keep(task)?, core.writing_pool(), task),
             None => Err(Error::invalid("path", "an index that is bound to a directory; use save(path)", "an index in memory")),
         }
     }
@@ -206,6 +206,6 @@ impl Index {
     /// Writes the present state into another directory, as its newest checkpoint.
     pub fn save(&self, storage: &Arc<dyn Storage>, task: &Task) -> Result<Info> {
         let core = self.loaded()?;
-        Home::lock(storage, 1)?.copy(&core.store, core.writing_pool(), task)
+        Home::lock(storage, 1)?.copy(&core.store, core.table_to_keep(task)?, core.writing_pool(), task)
     }
 }

@@ -10,8 +10,9 @@ use super::{Core, Index, check_width, filled};
 use crate::cancel::Task;
 use crate::dataset::Rows;
 use crate::error::Result;
-use crate::params::{EPSILON, SearchOptions};
+use crate::params::{Beam, EPSILON, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
+use crate::search::target::{Filtered, Stop};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
 
@@ -71,7 +72,7 @@ impl Spent {
 /// How a batch of queries is answered.
 enum Plan<'a> {
     /// By the tree.
-    Tree(Arc<Snapshot>, Request<'a>),
+    Tree(Arc<Snapshot>, Box<Request<'a>>),
     /// By comparing with each of these rows.
     Direct {
         /// The rows.
@@ -91,7 +92,7 @@ impl Index {
         let mut result =
             SearchResult { ids: filled(queries.len(), k, -1)?, distances: filled(queries.len(), k, f32::INFINITY)?, ..Default::default() };
         task.set_total(queries.len() as u64);
-        let plan = core.plan(k, options)?;
+        let plan = core.plan(k, options, task)?;
         let cost = core.run(queries, k, &plan, options.threads, &mut result, task)?;
         (result.scanned, result.reranked, result.leaves) = (cost.scanned, cost.reranked, cost.leaves);
         Ok(result)
@@ -99,12 +100,15 @@ impl Index {
 }
 
 impl Core {
-    fn plan<'a>(&self, k: usize, options: &'a SearchOptions) -> Result<Plan<'a>> {
+    fn plan<'a>(&self, k: usize, options: &'a SearchOptions, task: &Task) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
-        let mut beam = options.beam();
+        let beam = options.beam();
         let (rerank, epsilon) = (options.rerank, options.epsilon.unwrap_or(EPSILON));
         let Some(filter) = filter else {
-            return Ok(Plan::Tree(self.store.snapshot(), Request { k, beam, rerank, epsilon, filter: None }));
+            let snapshot = self.store.snapshot();
+            let stop = self.stop(&snapshot, k, 1.0, options, task)?;
+            let request = Request { k, beam, stop, rerank, epsilon, filter: None, without: None };
+            return Ok(Plan::Tree(snapshot, request.into()));
         };
         let store = &self.store;
         if filter.is_allow() && filter.ids().len() <= DIRECT {
@@ -114,14 +118,32 @@ impl Core {
             });
             return Ok(Plan::Direct { rows, _pin: pin });
         }
-        // Of each leaf only a share may be returned, so as many more leaves are scanned.
         let snapshot = store.snapshot();
         let rows = snapshot.rows.max(1) as f64;
         let listed = filter.ids().len() as f64 / rows;
         let share = if filter.is_allow() { listed } else { 1.0 - listed }.clamp(1.0 / rows, 1.0);
+        let stop = self.stop(&snapshot, k, share, options, task)?;
+        // Of each leaf only a share may be returned, so as many more leaves are scanned.
         let widen = |leaves: usize| ((leaves as f64 / share) as usize).clamp(leaves, leaves.max(snapshot.leaves.len()));
-        (beam.least, beam.most) = (widen(beam.least), widen(beam.most));
-        Ok(Plan::Tree(snapshot.clone(), Request { k, beam, rerank, epsilon, filter: Some(filter) }))
+        let beam = Beam { least: widen(beam.least), most: widen(beam.most), ..beam };
+        let request = Request { k, beam, stop, rerank, epsilon, filter: Some(filter), without: None };
+        Ok(Plan::Tree(snapshot, request.into()))
+    }
+
+    /// What ends a search with a recall target, for which a `share` of all rows counts.
+    fn stop(&self, snapshot: &Arc<Snapshot>, k: usize, share: f64, options: &SearchOptions, task: &Task) -> Result<Option<Stop>> {
+        let Some(recall) = options.recall else { return Ok(None) };
+        // To find all needs no measurement.
+        let measured = if recall < 1.0 { self.table(snapshot, task)? } else { None };
+        let Some(measured) = measured else { return Ok(Some(Stop::never(k))) };
+        let mut stop = measured.table.stop(k, share, recall);
+        stop.filtered = options.filter.as_ref().map(|_| Filtered { table: measured.table.clone(), share, recall });
+        Ok(Some(stop))
+    }
+
+    /// The pool for searches.
+    pub(super) fn search_pool(&self) -> Option<&rayon::ThreadPool> {
+        if self.store.params.thread_count() > 1 { self.pool(&self.readers, "search", None) } else { None }
     }
 
     fn run(

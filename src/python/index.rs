@@ -243,6 +243,11 @@ impl PyIndex {
     /// beam : int or (int, int), optional
     ///     Leaves to scan, at least 1: the most, or (least, most). An int without `tau` means exactly so many, the nearest first.
     ///     Default: (16, 64).
+    /// recall : float, optional
+    ///     The share of the true neighbours to find on average, above 0 and at most 1, in place of `tau`, `beam` and `levels`: each query scans
+    ///     leaves until it is likely to have found so many. The first such search measures the index with its own rows as queries, and a
+    ///     later one measures anew where the rows have changed by a quarter; `stats` says how long that took. 1.0 scans every leaf. Queries far
+    ///     from all rows, and a filter that leaves out just the rows near a query, may make it less.
     /// rerank : "bound", int or None, default "bound"
     ///     Which candidates are compared by their stored vectors: all that may belong to the best k by the codes' error bound, the best
     ///     ``rerank * k`` estimates, or none; with None the distances are estimates.
@@ -285,8 +290,8 @@ impl PyIndex {
     /// >>> index.search([0, 0], k=3)
     /// SearchResult(ids=array([ 0,  1, -1]), distances=array([ 0., 25., inf], dtype=float32))
     #[pyo3(
-        signature = (queries, k=None, *, tau=None, beam=None, rerank=Given::NOTHING, epsilon=None, filter=None, levels=None, threads=None, timeout=None, progress=None),
-        text_signature = "($self, queries, k=10, *, tau=None, beam=None, rerank='bound', epsilon=None, filter=None, levels=None, threads=None, timeout=None, progress=None)"
+        signature = (queries, k=None, *, tau=None, beam=None, recall=None, rerank=Given::NOTHING, epsilon=None, filter=None, levels=None, threads=None, timeout=None, progress=None),
+        text_signature = "($self, queries, k=10, *, tau=None, beam=None, recall=None, rerank='bound', epsilon=None, filter=None, levels=None, threads=None, timeout=None, progress=None)"
     )]
     #[allow(clippy::too_many_arguments)] // Python's keywords.
     fn search<'py>(
@@ -295,6 +300,7 @@ impl PyIndex {
         k: Option<&Bound<'py, PyAny>>,
         tau: Option<&Bound<'py, PyAny>>,
         beam: Option<&Bound<'py, PyAny>>,
+        recall: Option<&Bound<'py, PyAny>>,
         rerank: Given<'py>,
         epsilon: Option<&Bound<'py, PyAny>>,
         filter: Option<&Bound<'py, PyAny>>,
@@ -305,7 +311,7 @@ impl PyIndex {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = queries.py();
         let k = neighbours(k)?;
-        let options = SearchArguments { tau, beam, rerank: &rerank, epsilon, filter, levels, threads }.options()?;
+        let options = SearchArguments { tau, beam, recall, rerank: &rerank, epsilon, filter, levels, threads }.options()?;
         let call = Call::new(self::timeout(timeout)?, Progress::read(progress, "queries")?)?;
         let queries = Matrix::read("queries", queries, Some(self.core.dim()))?;
         let mut found = Found::new(queries.rows(), k)?;
@@ -389,7 +395,10 @@ impl PyIndex {
     ///     for balancing; ``unsplittable``: leaves too large, but of rows all alike; ``given_up``: leaves left alone after too many
     ///     attempts; ``splits``, ``merges``, ``reassigned``, ``refreshed``, ``clusterings``: leaves split and merged, rows moved, centroids
     ///     replaced and clusterings of the whole tree so far; ``balance_seconds``, ``lock_wait_seconds``: time spent on balancing and on
-    ///     waiting for locks, over all threads; ``queries`` and ``route_seconds``, ``scan_seconds``, ``rerank_seconds``: searches so far, and
+    ///     waiting for locks, over all threads; ``target_rows``, ``target_queries``, ``target_seconds``: rows of the index when it was measured
+    ///     for searches with `recall`, rows that stood for queries, and how long it took (all 0 before the first such search; 0 seconds
+    ///     where a checkpoint had it); ``target_leaves_90``, ``target_leaves_95``, ``target_leaves_99``: leaves that such a search for ten
+    ///     neighbours scans on average; ``queries`` and ``route_seconds``, ``scan_seconds``, ``rerank_seconds``: searches so far, and
     ///     the time spent on choosing leaves, scanning them and comparing exactly, over all threads; ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum
     ///     ``bytes``: memory.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

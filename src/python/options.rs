@@ -92,6 +92,8 @@ pub struct SearchArguments<'a, 'py> {
     pub tau: Option<&'a Bound<'py, PyAny>>,
     /// Leaves to scan.
     pub beam: Option<&'a Bound<'py, PyAny>>,
+    /// The share of the true neighbours to find.
+    pub recall: Option<&'a Bound<'py, PyAny>>,
     /// How candidates are compared.
     pub rerank: &'a Given<'py>,
     /// Deviations of the bound.
@@ -111,6 +113,7 @@ impl SearchArguments<'_, '_> {
             tau: self.tau.map(|tau| factor("tau", tau)).transpose()?,
             beam: self.beam.map(|beam| range(beam, self.tau.is_some())).transpose()?,
             levels: self.levels.map_or(Ok(vec![]), level_rules)?,
+            recall: self.recall.map(share).transpose()?,
             rerank: rerank(self.rerank)?,
             epsilon: self
                 .epsilon
@@ -159,6 +162,11 @@ pub fn neighbours(value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
 
 fn factor(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
     Ok(number(argument, value, "a finite number of at least 1")? as f32)
+}
+
+/// `recall=`: the core checks the range.
+fn share(value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    Ok(number("recall", value, "a share of the true neighbours, above 0 and at most 1")? as f32)
 }
 
 /// (least, most) leaves. One number alone is the most; without a `tau` to choose between, exactly so many.

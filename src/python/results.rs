@@ -89,6 +89,8 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("reassigned", stats.reassigned),
         ("refreshed", stats.refreshed),
         ("clusterings", stats.clusterings),
+        ("target_rows", stats.targets.rows),
+        ("target_queries", stats.targets.queries),
         ("bytes_vectors", stats.bytes_vectors),
         ("bytes_postings", stats.bytes_postings),
         ("bytes_tree", stats.bytes_tree),
@@ -103,6 +105,10 @@ pub fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>
         ("route_seconds", stats.search.route),
         ("scan_seconds", stats.search.scan),
         ("rerank_seconds", stats.search.rerank),
+        ("target_seconds", stats.targets.seconds),
+        ("target_leaves_90", stats.targets.leaves[0]),
+        ("target_leaves_95", stats.targets.leaves[1]),
+        ("target_leaves_99", stats.targets.leaves[2]),
     ];
     if let Some(cache) = stats.cache {
         let counts = [

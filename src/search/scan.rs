@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::front::Front;
+use super::seen::Seen;
+use super::target::Stop;
 use super::topk::TopK;
 use crate::error::Result;
 use crate::filter::Filter;
@@ -29,14 +32,28 @@ use crate::vectors::Row;
 pub struct Request<'a> {
     /// Neighbours wanted.
     pub k: usize,
-    /// Which leaves are scanned.
+    /// Which leaves are scanned, if nothing else says when it is enough.
     pub beam: Beam,
+    /// When it is enough, in place of the beam.
+    pub stop: Option<Stop>,
     /// How candidates are compared.
     pub rerank: Rerank,
     /// Deviations that [`Rerank::Bound`] keeps away from an estimate.
     pub epsilon: f32,
     /// Which ids count.
     pub filter: Option<&'a Filter>,
+    /// A row that doesn't count.
+    pub without: Option<Row>,
+}
+
+impl Request<'_> {
+    /// Keeps as many as decide what may still be among the k nearest.
+    fn selector(&self) -> TopK {
+        TopK::new(match self.rerank {
+            Rerank::Bound | Rerank::Estimate => self.k,
+            Rerank::Factor(factor) => self.k.saturating_mul(factor),
+        })
+    }
 }
 
 /// What a query cost.
@@ -67,27 +84,34 @@ impl std::ops::AddAssign for Cost {
     }
 }
 
+/// A row that may be among the k nearest.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
-    estimate: f32,
-    lower: f32,
-    row: Row,
+pub(super) struct Candidate {
+    pub estimate: f32,
+    pub lower: f32,
+    pub row: Row,
+    /// The leaf in which it was met, counted from 0.
+    pub leaf: u32,
 }
 
 /// Answers queries one after the other, with its own scratch.
 pub struct Searcher<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
     prepared: Vec<f32>,
     /// For a vector that is on disk.
     room: Vec<f32>,
-    target: Target,
+    pub(super) target: Target,
     seen: Seen,
-    candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<Candidate>,
+    /// Says when it is enough, where the beam doesn't.
+    pub(super) front: Option<Front>,
     cost: Cost,
 }
 
 /// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
 const LEAVES_AT_ONCE: usize = 64;
+/// Leaves that a search with a recall target asks for at first, at least; then three times as many, until it has seen enough.
+const LEAVES_AT_FIRST: usize = 32;
 /// Blocks ahead that are fetched while one is scanned.
 const BLOCKS_AHEAD: usize = 3;
 /// Candidates ahead whose vector is fetched while one is compared.
@@ -103,6 +127,7 @@ impl<'a> Searcher<'a> {
             target: Target::new(store.padded()),
             seen: Seen::default(),
             candidates: Vec::new(),
+            front: None,
             cost: Cost::default(),
         }
     }
@@ -116,20 +141,31 @@ impl<'a> Searcher<'a> {
         ids: &mut [i64],
         distances: &mut [f32],
     ) -> Result<Cost> {
-        let store = self.store;
         let began = Instant::now();
+        self.begin(query);
+        let limit = match &request.stop {
+            None => self.collect(snapshot, request)?,
+            Some(stop) => {
+                self.front = Some(Front::new(&[stop.k], self.store, &self.target).until(stop.clone()));
+                self.collect_to_target(snapshot, request, stop.leaves.max(LEAVES_AT_FIRST))?
+            }
+        };
+        let collected = Instant::now();
+        self.rank(request, limit)?.write_row(ids, distances);
+        self.cost.rerank = collected.elapsed();
+        self.cost.route = (collected - began).saturating_sub(self.cost.scan);
+        Ok(self.cost)
+    }
+
+    pub(super) fn begin(&mut self, query: &[f32]) {
+        let store = self.store;
         self.cost = Cost::default();
         self.prepared.copy_from_slice(query);
         store.metric.prepare(&mut self.prepared);
         self.target.aim(store.kernels, &store.rotation, &self.prepared);
         self.seen.clear();
         self.candidates.clear();
-        let limit = self.collect(snapshot, request)?;
-        let collected = Instant::now();
-        self.rank(request, limit)?.write_row(ids, distances);
-        self.cost.rerank = collected.elapsed();
-        self.cost.route = (collected - began).saturating_sub(self.cost.scan);
-        Ok(self.cost)
+        self.front = None;
     }
 
     /// Writes the neighbours of `query` among `rows`, each compared exactly.
@@ -151,7 +187,7 @@ impl<'a> Searcher<'a> {
     }
 
     /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
-    fn exact(&mut self, row: Row) -> Result<f32> {
+    pub(super) fn exact(&mut self, row: Row) -> Result<f32> {
         let vector = self.store.vectors.get(row, &mut self.room)?;
         let distance = self.store.metric.distance(self.store.kernels, &self.prepared, vector);
         Ok(if distance.is_nan() { f32::INFINITY } else { distance })
@@ -161,11 +197,7 @@ impl<'a> Searcher<'a> {
     /// thin, which are about to be merged: after a whole region was removed its leaves are still there for a moment, nearest to the
     /// query and nearly empty. They are scanned, but take no place in the beam and don't say how far it reaches.
     fn collect(&mut self, snapshot: &Snapshot, request: &Request<'_>) -> Result<f32> {
-        let keep = match request.rerank {
-            Rerank::Bound | Rerank::Estimate => request.k,
-            Rerank::Factor(factor) => request.k.saturating_mul(factor),
-        };
-        let mut nearest = TopK::new(keep);
+        let mut nearest = request.selector();
         let mut beam = request.beam.clone();
         let (mut visited, mut thin): (Vec<LeafId>, Vec<LeafId>) = Default::default();
         loop {
@@ -191,13 +223,52 @@ impl<'a> Searcher<'a> {
             beam.least = beam.least.saturating_mul(2);
             beam.most = beam.most.saturating_mul(2).max(16);
             if few || choices.is_empty() {
-                beam = Beam { tau: f32::MAX, least: beam.most, most: beam.most, levels: Vec::new() };
+                beam = Beam::exactly(beam.most);
             }
         }
     }
 
-    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
-        for choices in choices.chunks(LEAVES_AT_ONCE) {
+    /// Scans the `most` nearest leaves.
+    pub(super) fn collect_leaves(&mut self, snapshot: &Snapshot, request: &Request<'_>, most: usize) -> Result<f32> {
+        let mut nearest = request.selector();
+        let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &Beam::exactly(most), &[]);
+        self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
+        Ok(nearest.worst())
+    }
+
+    /// Scans leaves nearest first until the front says that it is enough; of those that are left, `wanted` are chosen at first.
+    fn collect_to_target(&mut self, snapshot: &Snapshot, request: &Request<'_>, mut wanted: usize) -> Result<f32> {
+        let mut nearest = request.selector();
+        let mut visited: Vec<LeafId> = Vec::new();
+        let every = snapshot.leaves.len();
+        loop {
+            wanted = wanted.min(every.max(1));
+            let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &Beam::exactly(wanted), &visited);
+            let began = Instant::now();
+            let enough = self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
+            self.cost.scan += began.elapsed();
+            visited.extend(choices.iter().map(|choice| choice.id));
+            visited.sort_unstable();
+            // With all nodes in the beam, none that is left is out of its sight.
+            if enough || visited.len() >= every || (choices.is_empty() && wanted >= every) {
+                return Ok(nearest.worst());
+            }
+            wanted = wanted.saturating_mul(3);
+        }
+    }
+
+    /// Scans leaves in their order; true as soon as the front says that it is enough.
+    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<bool> {
+        let mut rest = choices;
+        while !rest.is_empty() {
+            // A read from disk that turns out to be needless costs more than reads that wait for each other.
+            let at_once = match &self.front {
+                None => LEAVES_AT_ONCE,
+                Some(front) if self.store.source.is_some() => front.group(),
+                Some(front) => front.leaves().clamp(LEAVES_AT_ONCE / 2, LEAVES_AT_ONCE),
+            };
+            let (choices, others) = rest.split_at(at_once.min(rest.len()));
+            rest = others;
             let leaves: Vec<(&Choice<'_>, &Leaf)> =
                 choices.iter().filter_map(|choice| snapshot.leaf(choice.id).map(|leaf| (choice, &**leaf))).collect();
             leaves.iter().for_each(|(_, leaf)| prefetch(std::slice::from_ref(*leaf)));
@@ -206,31 +277,47 @@ impl<'a> Searcher<'a> {
             for ((choice, leaf), stored) in leaves.iter().zip(&stored) {
                 if let Some(stored) = stored {
                     stored.prefetch_list();
-                    parts.push(Part { choice, leaf, entries: stored, removed: leaf.removed() });
+                    parts.push(Part { choice, leaf, entries: stored, removed: leaf.removed(), begins: true });
                 }
                 leaf.prefetch_list();
-                parts.push(Part { choice, leaf, entries: leaf, removed: &[] });
+                parts.push(Part { choice, leaf, entries: leaf, removed: &[], begins: stored.is_none() });
             }
-            self.scan_parts(&parts, request, nearest)?;
-            self.cost.leaves += leaves.len() as u64;
+            if self.scan_parts(&parts, request, nearest)? {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Scans the blocks of all parts, those ahead on their way from memory.
-    fn scan_parts(&mut self, parts: &[Part<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<()> {
+    /// Scans the blocks of all parts, those ahead on their way from memory; true as soon as the front says that it is enough.
+    fn scan_parts(&mut self, parts: &[Part<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<bool> {
         let blocks: Vec<(usize, &Block, u32)> =
             parts.iter().enumerate().flat_map(|(i, part)| part.entries.blocks().map(move |(block, live)| (i, block, live))).collect();
         blocks.iter().take(BLOCKS_AHEAD).for_each(|(_, block, _)| prefetch(block.raw()));
-        let mut place = (usize::MAX, ScanLimit { add: 0.0, error: 0.0, limit: 0.0 });
+        let mut limit = ScanLimit { add: 0.0, error: 0.0, limit: 0.0 };
+        let mut entered = 0;
         for (i, &(number, block, live)) in blocks.iter().enumerate() {
             blocks.get(i + BLOCKS_AHEAD).iter().for_each(|(_, later, _)| prefetch(later.raw()));
-            if place.0 != number {
-                place = (number, self.limit_of(&parts[number], request));
+            if entered <= number {
+                if parts[entered..=number].iter().any(|part| self.ends_before(part)) {
+                    return Ok(true);
+                }
+                (entered, limit) = (number + 1, self.limit_of(&parts[number], request));
             }
-            self.scan_block(block, live, &parts[number], place.1, request, nearest)?;
+            self.scan_block(block, live, &parts[number], limit, request, nearest)?;
         }
-        Ok(())
+        Ok(parts[entered..].iter().any(|part| self.ends_before(part)))
+    }
+
+    /// Whether the query has seen enough before `part`; if not, it is entered.
+    fn ends_before(&mut self, part: &Part<'_>) -> bool {
+        if !part.begins {
+            return false;
+        }
+        let score = part.choice.score;
+        let ends = self.front.as_mut().is_some_and(|front| front.enter(score));
+        self.cost.leaves += u64::from(!ends);
+        ends
     }
 
     /// The query's squared distance to a leaf's reference, and their inner product.
@@ -285,11 +372,16 @@ impl<'a> Searcher<'a> {
             if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
                 continue;
             }
-            if !self.accepts(request.filter, row)? || !self.seen.insert(row) {
+            if !self.accepts(request.filter, row)? {
+                self.front.iter_mut().for_each(Front::refuse);
+                continue;
+            }
+            if request.without == Some(row) || !self.seen.insert(row) {
                 continue;
             }
             nearest.push(2.0 * estimate - lower, i64::from(row));
-            self.candidates.push(Candidate { estimate, lower, row });
+            let leaf = self.front.as_mut().map_or(0, |front| front.meet(estimate, row));
+            self.candidates.push(Candidate { estimate, lower, row, leaf });
         }
         Ok(())
     }
@@ -298,10 +390,15 @@ impl<'a> Searcher<'a> {
         filter.map_or(Ok(true), |filter| Ok(filter.accepts(self.id(row)?)))
     }
 
-    fn rank(&mut self, request: &Request<'_>, limit: f32) -> Result<TopK> {
+    /// Drops the candidates beyond `limit`; the nearest by estimate come first.
+    pub(super) fn order_candidates(&mut self, limit: f32) {
         // NaN estimates (overflowing vectors) stay: only what is known to be too far goes.
         self.candidates.retain(|candidate| candidate.lower <= limit || candidate.lower.is_nan());
         self.candidates.sort_unstable_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.row.cmp(&b.row)));
+    }
+
+    fn rank(&mut self, request: &Request<'_>, limit: f32) -> Result<TopK> {
+        self.order_candidates(limit);
         let mut best = TopK::new(request.k);
         let candidates = std::mem::take(&mut self.candidates);
         if request.rerank == Rerank::Estimate {
@@ -365,69 +462,6 @@ struct Part<'s> {
     entries: &'s Leaf,
     /// Entries that don't count.
     removed: &'s [Row],
-}
-
-/// Rows met by a query: a small open-addressed set that is emptied in one step.
-#[derive(Debug, Default)]
-struct Seen {
-    slots: Vec<(u32, Row)>,
-    round: u32,
-    len: usize,
-}
-
-impl Seen {
-    fn clear(&mut self) {
-        self.len = 0;
-        self.round = self.round.wrapping_add(1);
-        if self.round == 0 || self.slots.is_empty() {
-            self.slots = vec![(0, 0); self.slots.len().max(1024)];
-            self.round = 1;
-        }
-    }
-
-    /// True if `row` is new.
-    fn insert(&mut self, row: Row) -> bool {
-        if self.len * 2 >= self.slots.len() {
-            self.grow();
-        }
-        let mask = self.slots.len() - 1;
-        let mut place = row.wrapping_mul(0x9e37_79b1) as usize >> 7 & mask;
-        loop {
-            match self.slots[place] {
-                (round, other) if round == self.round && other == row => return false,
-                (round, _) if round == self.round => place = (place + 1) & mask,
-                _ => break,
-            }
-        }
-        self.slots[place] = (self.round, row);
-        self.len += 1;
-        true
-    }
-
-    fn grow(&mut self) {
-        let old = std::mem::take(&mut self.slots);
-        let round = self.round;
-        self.slots = vec![(0, 0); (old.len() * 4).max(1024)];
-        (self.round, self.len) = (1, 0);
-        for (_, row) in old.into_iter().filter(|(then, _)| *then == round) {
-            self.insert(row);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seen_rows_are_seen_once_and_forgotten_at_once() {
-        let mut seen = Seen::default();
-        for round in 0..3 {
-            seen.clear();
-            for row in 0..5000u32 {
-                assert!(seen.insert(row * 7 + round), "row {row} is new in round {round}");
-                assert!(!seen.insert(row * 7 + round));
-            }
-        }
-    }
+    /// Whether it is the first of its leaf.
+    begins: bool,
 }

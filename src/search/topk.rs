@@ -85,6 +85,11 @@ impl TopK {
         self.heap.peek().map_or(f32::INFINITY, |farthest| farthest.distance)
     }
 
+    /// The kept, in no order.
+    pub fn kept(&self) -> impl Iterator<Item = &Neighbour> {
+        self.heap.iter()
+    }
+
     /// How many are kept.
     pub fn len(&self) -> usize {
         self.heap.len()

@@ -27,7 +27,7 @@ WRONG = {
     'sw.Index(8, "euclid")': "arg-type",
     "sw.Index(8, profile='gpu')": "arg-type",
     "index.search([1.0], rerank='all')": "arg-type",
-    "index.search([1.0], recall=0.9)": "call-arg",
+    "index.search([1.0], recall='0.9')": "arg-type",
     "index.search([1.0], beam=(1, 2, 3))": "arg-type",
     "index.search([1.0], levels=[{'beam': 1}])": "typeddict-unknown-key",
     "index.search([1.0], progress=5)": "arg-type",
