@@ -12,7 +12,7 @@ use crate::dataset::Rows;
 use crate::error::Result;
 use crate::params::{Beam, EPSILON, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
-use crate::search::target::{Filtered, Stop};
+use crate::search::target::{self, Filtered, Stop};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
 
@@ -103,7 +103,8 @@ impl Core {
     fn plan<'a>(&self, k: usize, options: &'a SearchOptions, task: &Task) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
         let beam = options.beam();
-        let (rerank, epsilon) = (options.rerank, options.epsilon.unwrap_or(EPSILON));
+        let rerank = options.rerank;
+        let epsilon = options.epsilon.unwrap_or_else(|| options.recall.map_or(EPSILON, target::epsilon));
         let Some(filter) = filter else {
             let snapshot = self.store.snapshot();
             let stop = self.stop(&snapshot, k, 1.0, options, task)?;
@@ -136,6 +137,7 @@ impl Core {
         // To find all needs no measurement.
         let measured = if recall < 1.0 { self.table(snapshot, task)? } else { None };
         let Some(measured) = measured else { return Ok(Some(Stop::never(k))) };
+        let recall = if options.epsilon.is_none() { target::in_leaves(recall) } else { recall };
         let mut stop = measured.table.stop(k, share, recall);
         stop.filtered = options.filter.as_ref().map(|_| Filtered { table: measured.table.clone(), share, recall });
         Ok(Some(stop))

@@ -51,6 +51,9 @@ fn first(paths: &[Path], share: f64) -> f64 {
     firsts[((firsts.len() - 1) as f64 * share) as usize]
 }
 
+/// How far a limit goes from what all queries ask for to what the harder third of them asks for.
+const STRICT: f64 = 2.0 / 3.0;
+
 /// The forecast and its limits, and where the queries end by it, those with the farthest neighbours first.
 fn fit(traces: &[Trace], place: usize, depth: usize) -> Option<(Fit, Vec<Path>)> {
     let whole = traces.iter().filter(|trace| trace.met.len() >= depth);
@@ -59,10 +62,10 @@ fn fit(traces: &[Trace], place: usize, depth: usize) -> Option<(Fit, Vec<Path>)>
     let mut paths: Vec<Path> = queries.iter().map(|states| Path::new(states, &weights)).collect();
     paths.sort_by(|a, b| b.kth.total_cmp(&a.kth));
     let harder = &paths[..paths.len().div_ceil(3)];
-    // Half way, so that queries that are harder than most lose little, and the others cost little more.
+    // More than half way, so that queries that are harder than most lose little, and the others cost little more.
     let mut limits = TARGETS.map(|target| {
         let all = limit(&paths, target);
-        0.5 * (all + all.min(limit(harder, target)))
+        all + STRICT * (all.min(limit(harder, target)) - all)
     });
     for i in 1..limits.len() {
         limits[i] = limits[i].min(limits[i - 1]);

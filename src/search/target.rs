@@ -10,9 +10,9 @@
 //!
 //! The forecast is a logistic regression of the share of the true neighbours that are still missing. It grows with the distance of the
 //! k-th neighbour so far and with the distances of the leaves in which neighbours were found (those of a hard query are spread over many),
-//! and sinks with the distance of the next leaf. A search ends where the forecast is at or below a limit. It is set half way between the one
-//! that gives the target as the mean over all measured queries, and the one that gives it over the harder third of them, if that is stricter:
-//! so queries like the rows find a little more than the target, and harder ones hardly less.
+//! and sinks with the distance of the next leaf. A search ends where the forecast is at or below a limit. It is set two thirds of the way from
+//! the one that gives the target as the mean over all measured queries to the one that gives it over the harder third of them, if that is
+//! stricter: so queries like the rows find a little more than the target, and harder ones hardly less.
 //!
 //! Where the nearest leaf is farther than those of most rows, a forecast made of rows may be far off. There another must agree, by degrees, that
 //! was made of queries put together from the values of several rows.
@@ -33,6 +33,25 @@ pub const DEPTHS: [usize; 4] = [1, 10, 100, 1000];
 pub const NUMBERS: usize = 6;
 /// With fewer rows every leaf is scanned: that takes as long as to choose.
 pub const LEAST_ROWS: usize = 2048;
+
+/// The part of what a target lets a search miss that may fall to the error bound; the rest lies in leaves that aren't scanned.
+const BOUND_PART: f64 = 0.1;
+/// Deviations of the bound beyond which a search for a higher target gains nothing.
+const MOST_EPSILON: f64 = 6.0;
+
+/// The deviations that the bound keeps away from an estimate in a search for `recall`. The k-th distance is rarely so near that a row whose
+/// bound fails is lost: about one in eight is. So the bound may fail for 0.8 of what may be missed, and where that share of a normal
+/// distribution begins is this, within 0.02 from 0.9 to 0.999. At 0.9 a third fewer vectors are compared than with the
+/// [default](crate::params::EPSILON).
+pub fn epsilon(recall: f32) -> f32 {
+    let missed = (1.0 - f64::from(recall)).max(f64::MIN_POSITIVE);
+    (1.6 * (-missed.ln()).sqrt() - 1.03).clamp(0.0, MOST_EPSILON) as f32
+}
+
+/// What must be found in leaves, so that with what falls to the bound it is `recall`.
+pub fn in_leaves(recall: f32) -> f32 {
+    (1.0 - (1.0 - f64::from(recall)) * (1.0 - BOUND_PART)) as f32
+}
 
 /// How a query stands before a leaf. Distances are the metric's; under `ip` they are divided by the query's length.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -336,6 +355,15 @@ mod tests {
         assert!(table().holds(10_000, 100, 0) && table().holds(12_000, 110, 2_000) && table().holds(8_500, 90, 1_500));
         assert!(!table().holds(20_000, 100, 0) && !table().holds(5_000, 100, 0));
         assert!(!table().holds(10_000, 200, 0) && !table().holds(10_000, 100, 5_000));
+    }
+
+    #[test]
+    fn the_bound_is_as_narrow_as_the_target_is_low() {
+        let expected = [(0.9, 1.405), (0.95, 1.751), (0.99, 2.409), (0.999, 3.156), (1.0, 6.0), (0.1, 0.0)];
+        for (recall, deviations) in expected {
+            assert!((epsilon(recall) - deviations).abs() < 0.03, "{recall}: {}", epsilon(recall));
+        }
+        assert!((in_leaves(0.9) - 0.91).abs() < 1e-6 && in_leaves(1.0) == 1.0);
     }
 
     #[test]
