@@ -104,7 +104,8 @@ impl Core {
         let filter = options.filter.as_deref();
         let beam = options.beam();
         let rerank = options.rerank;
-        let epsilon = options.epsilon.unwrap_or_else(|| options.recall.map_or(EPSILON, target::epsilon));
+        let epsilon =
+            options.epsilon.unwrap_or_else(|| options.recall.map_or(EPSILON, |recall| target::epsilon(recall, k, self.store.metric)));
         let Some(filter) = filter else {
             let snapshot = self.store.snapshot();
             let stop = self.stop(&snapshot, k, 1.0, options, task)?;

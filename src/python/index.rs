@@ -254,7 +254,7 @@ impl PyIndex {
     /// epsilon : float, optional
     ///     Deviations that the error bound keeps away from an estimate (RaBitQ's epsilon_0), 0 to 16: the fewer, the fewer vectors are
     ///     compared, and the more neighbours are missed. Default: 2.4, which misses almost none, and with `recall` what suits that target
-    ///     (1.4 for 0.9, 1.75 for 0.95).
+    ///     (1.4 for 0.9, 1.75 for 0.95; not below 2.4 for fewer than 10 neighbours and under ``"ip"``).
     /// filter : array_like of int, Filter, optional
     ///     Ids that may be returned, or a `Filter`.
     /// levels : list of dict, optional

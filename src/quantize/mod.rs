@@ -2,7 +2,7 @@
 //!
 //! | symbol | meaning |
 //! |---|---|
-//! | `D` | padded dimension: the dimension rounded up to a multiple of 64 |
+//! | `D` | padded dimension: the dimension rounded up to a multiple of 64, at least 128 |
 //! | `v`, `c`, `q` | row, code reference (a centroid), query; all rotated |
 //! | `r = v - c` | residual |
 //! | `x_i = +-1/2` | the code: the sign of `r_i` |

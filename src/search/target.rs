@@ -25,6 +25,9 @@
 
 use std::sync::Arc;
 
+use crate::metric::Metric;
+use crate::params::EPSILON;
+
 /// Targets for which limits are measured; between them limits are interpolated.
 pub const TARGETS: [f64; 9] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999];
 /// Numbers of neighbours that are measured; between them everything is interpolated. The last is for filters mostly.
@@ -36,16 +39,22 @@ pub const LEAST_ROWS: usize = 2048;
 
 /// The part of what a target lets a search miss that may fall to the error bound; the rest lies in leaves that aren't scanned.
 const BOUND_PART: f64 = 0.1;
+/// Neighbours below which the bound isn't made narrower.
+const FEW: usize = 10;
 /// Deviations of the bound beyond which a search for a higher target gains nothing.
 const MOST_EPSILON: f64 = 6.0;
 
 /// The deviations that the bound keeps away from an estimate in a search for `recall`. The k-th distance is rarely so near that a row whose
 /// bound fails is lost: about one in eight is. So the bound may fail for 0.8 of what may be missed, and where that share of a normal
-/// distribution begins is this, within 0.02 from 0.9 to 0.999. At 0.9 a third fewer vectors are compared than with the
-/// [default](crate::params::EPSILON).
-pub fn epsilon(recall: f32) -> f32 {
+/// distribution begins is this, within 0.02 from 0.9 to 0.999. At 0.9 a third fewer vectors are compared than with the default, [`EPSILON`].
+///
+/// That doesn't hold for fewer neighbours than [`FEW`], of which the bounds of all other rows have many chances to exclude one, nor for inner
+/// products, whose errors are large beside the differences between the nearest rows: at 1 neighbour of 0.9 up to 0.09 were lost. There the
+/// default is the least.
+pub fn epsilon(recall: f32, k: usize, metric: Metric) -> f32 {
     let missed = (1.0 - f64::from(recall)).max(f64::MIN_POSITIVE);
-    (1.6 * (-missed.ln()).sqrt() - 1.03).clamp(0.0, MOST_EPSILON) as f32
+    let narrow = (1.6 * (-missed.ln()).sqrt() - 1.03).clamp(0.0, MOST_EPSILON) as f32;
+    if k < FEW || metric == Metric::Ip { narrow.max(EPSILON) } else { narrow }
 }
 
 /// What must be found in leaves, so that with what falls to the bound it is `recall`.
@@ -361,7 +370,11 @@ mod tests {
     fn the_bound_is_as_narrow_as_the_target_is_low() {
         let expected = [(0.9, 1.405), (0.95, 1.751), (0.99, 2.409), (0.999, 3.156), (1.0, 6.0), (0.1, 0.0)];
         for (recall, deviations) in expected {
-            assert!((epsilon(recall) - deviations).abs() < 0.03, "{recall}: {}", epsilon(recall));
+            let found = epsilon(recall, 10, Metric::L2);
+            assert!((found - deviations).abs() < 0.03, "{recall}: {found}");
+            for other in [epsilon(recall, 1, Metric::Cosine), epsilon(recall, 100, Metric::Ip)] {
+                assert_eq!(other, found.max(EPSILON), "{recall}");
+            }
         }
         assert!((in_leaves(0.9) - 0.91).abs() < 1e-6 && in_leaves(1.0) == 1.0);
     }
