@@ -7,8 +7,8 @@ use rand_pcg::Pcg64Mcg;
 use sapwood::kernel::{BLOCK, Kernels, ScanLimit};
 use sapwood::params::EPSILON;
 use sapwood::quantize::{Encoder, Form, Rotation};
+use sapwood::tree::aim::Target;
 use sapwood::tree::block::Block;
-use sapwood::tree::navigate::Target;
 
 fn normal(random: &mut Pcg64Mcg) -> f32 {
     let (u, v) = (random.random::<f64>().max(1e-12), random.random::<f64>());

@@ -6,8 +6,9 @@ use super::kmeans::{Nearest, Points, Settings, kmeans};
 use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::NONE;
+use crate::tree::aim::Target;
 use crate::tree::inner::{Child, Inner, NodeId};
-use crate::tree::navigate::{Order, Target};
+use crate::tree::navigate::Order;
 use crate::tree::store::{Edit, Store};
 
 /// Lloyd iterations.

@@ -9,10 +9,10 @@ use crate::cancel::Task;
 use crate::error::Result;
 use crate::ids::{LeafId, NONE};
 use crate::tree::Centroid;
+use crate::tree::aim::Target;
 use crate::tree::inner::{inverse_norm, mean};
 use crate::tree::insert::same_reference;
 use crate::tree::leaf::{Care, Leaf, Postings};
-use crate::tree::navigate::Target;
 use crate::tree::store::{Edit, Store};
 use crate::vectors::Row;
 

@@ -94,7 +94,7 @@ fn records_of_the_tree() {
     let (memory, manifest) = committed();
     let segments = Segments::new(Arc::new(memory.clone()));
     let root = segments.decode(manifest.root.into(), Root::decode).unwrap();
-    let padded = 64;
+    let padded = 128;
     let coder = ChildCoder::new(Kernels::get().unwrap(), padded, false);
     feed(&memory, manifest.root.into(), |segments, extent| {
         if let Ok(root) = segments.decode(extent, Root::decode) {
@@ -110,7 +110,7 @@ fn records_of_the_tree() {
         let mut record = Vec::new();
         super::bytes::put_all(&mut record, &[1u32, 1]);
         super::bytes::put_extent(&mut record, extent);
-        super::bytes::put_all(&mut record, &[0.0f32; 64]);
+        super::bytes::put_all(&mut record, &[0.0f32; 128]);
         let mut writer = SegmentWriter::new(&**segments.storage(), 901, FORMAT).unwrap();
         let node = writer.add(&record).unwrap();
         writer.finish().unwrap();
@@ -125,13 +125,13 @@ fn records_of_rows_and_entries() {
     let segments = Segments::new(Arc::new(memory.clone()));
     let root = segments.decode(manifest.root.into(), Root::decode).unwrap();
     let entries = segments.decode(root.leaf_pages[0].1, read_page).unwrap();
-    let pool = Block::pool(8);
+    let pool = Block::pool(16);
     let vectors = Arc::new(Vectors::new(DIM, ValueType::F32));
     let _lease = vectors.lease(300).unwrap();
     let changed = entries.iter().find(|entry| entry.extents.len() > 1).unwrap();
     for &extent in &changed.extents {
         feed(&memory, extent, |segments, extent| {
-            let leaves = Leaves::new(segments.clone(), Arc::new(Cache::new(1 << 20)), pool.clone(), 8, vectors.clone());
+            let leaves = Leaves::new(segments.clone(), Arc::new(Cache::new(1 << 20)), pool.clone(), 16, vectors.clone());
             let _ = leaves.read(&Stored {
                 extents: vec![changed.extents[0], extent],
                 rows: changed.rows as usize,

@@ -7,7 +7,8 @@
 
 use super::target::{Sight, Stop, group};
 use super::topk::TopK;
-use crate::tree::navigate::{Order, Target};
+use crate::tree::aim::Target;
+use crate::tree::navigate::Order;
 use crate::tree::store::Store;
 use crate::vectors::Row;
 

@@ -20,9 +20,11 @@ use crate::kernel::{BLOCK, ScanLimit, prefetch};
 use crate::metric::Metric;
 use crate::params::{Beam, Rerank};
 use crate::quantize::Form;
+use crate::tree::aim::Target;
 use crate::tree::block::Block;
 use crate::tree::leaf::{Leaf, lanes};
-use crate::tree::navigate::{Choice, Order, Target, navigate};
+use crate::tree::navigate::{Choice, Order, navigate};
+use crate::tree::rounds::Rounds;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
 use crate::vectors::Row;
@@ -110,8 +112,11 @@ pub struct Searcher<'a> {
 
 /// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
 const LEAVES_AT_ONCE: usize = 64;
-/// Leaves that a search with a recall target asks for at first, at least; then three times as many, until it has seen enough.
-const LEAVES_AT_FIRST: usize = 32;
+/// Leaves that a search with a recall target asks for at first, at least, and in each later round; else half of those that it should take,
+/// and then half as many again as it has scanned.
+const LEAVES_AT_FIRST: usize = 16;
+/// A scan of the centroids serves so many times the leaves that it should take; the few searches that go on beyond scan them anew.
+const ROUND_REACH: usize = 3;
 /// Blocks ahead that are fetched while one is scanned.
 const BLOCKS_AHEAD: usize = 3;
 /// Candidates ahead whose vector is fetched while one is compared.
@@ -236,24 +241,33 @@ impl<'a> Searcher<'a> {
         Ok(nearest.worst())
     }
 
-    /// Scans leaves nearest first until the front says that it is enough; of those that are left, `wanted` are chosen at first.
-    fn collect_to_target(&mut self, snapshot: &Snapshot, request: &Request<'_>, mut wanted: usize) -> Result<f32> {
+    /// Scans leaves nearest first, in rounds, until the front says that it is enough; about `expected` should be.
+    fn collect_to_target(&mut self, snapshot: &Snapshot, request: &Request<'_>, expected: usize) -> Result<f32> {
+        let (kernels, order, every) = (self.store.kernels, self.store.order(), snapshot.leaves.len());
         let mut nearest = request.selector();
         let mut visited: Vec<LeafId> = Vec::new();
-        let every = snapshot.leaves.len();
+        let mut most = expected.saturating_mul(ROUND_REACH);
         loop {
-            wanted = wanted.min(every.max(1));
-            let choices = navigate(snapshot, self.store.kernels, &self.target, self.store.order(), &Beam::exactly(wanted), &visited);
-            let began = Instant::now();
-            let enough = self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
-            self.cost.scan += began.elapsed();
-            visited.extend(choices.iter().map(|choice| choice.id));
-            visited.sort_unstable();
-            // With all nodes in the beam, none that is left is out of its sight.
-            if enough || visited.len() >= every || (choices.is_empty() && wanted >= every) {
-                return Ok(nearest.worst());
+            let mut rounds = Rounds::new(snapshot, kernels, &self.target, order, most.min(every.max(1)), &visited);
+            let mut wanted =
+                if visited.is_empty() { expected / 2 } else { visited.len() / 2 }.clamp(LEAVES_AT_FIRST, every.max(LEAVES_AT_FIRST));
+            loop {
+                let choices = rounds.next(kernels, &self.target, order, wanted);
+                let began = Instant::now();
+                let enough = self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
+                self.cost.scan += began.elapsed();
+                visited.extend(choices.iter().map(|choice| choice.id));
+                if enough || visited.len() >= every || (choices.is_empty() && most >= every) {
+                    return Ok(nearest.worst());
+                }
+                // With all nodes in the beam, none that is left is out of its sight: the rest is handed out to the end.
+                if choices.is_empty() || (rounds.is_exhausted() && most < every) {
+                    break;
+                }
+                wanted = (visited.len() / 2).max(LEAVES_AT_FIRST);
             }
-            wanted = wanted.saturating_mul(3);
+            visited.sort_unstable();
+            most = most.saturating_mul(ROUND_REACH);
         }
     }
 

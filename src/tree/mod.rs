@@ -4,6 +4,7 @@
 //! swaps the pointer. A search loads the pointer once, so it sees one moment of the index, whatever is added, moved, split or
 //! removed while it runs, and there is nothing to lock and nothing to look up again.
 
+pub mod aim;
 pub mod block;
 pub mod check;
 pub mod graveyard;
@@ -12,6 +13,7 @@ pub mod insert;
 pub mod leaf;
 pub mod navigate;
 pub mod pool;
+pub mod rounds;
 pub mod route;
 pub mod snapshot;
 pub mod store;

@@ -7,12 +7,12 @@
 //! candidates.
 
 use super::Centroid;
+use super::aim::Target;
 use super::inner::{ChildBlock, Facts, Inner, NodeId, largest, nearest_whole};
 use super::snapshot::Snapshot;
 use crate::ids::LeafId;
-use crate::kernel::{BLOCK, CodeBlock, Kernels, Lanes, ScanLimit, ScanTable, TableScale, prefetch};
+use crate::kernel::{BLOCK, CodeBlock, Kernels, Lanes, ScanLimit, prefetch};
 use crate::params::Beam;
-use crate::quantize::Rotation;
 use crate::tree::leaf::lanes;
 
 /// What is nearest.
@@ -39,67 +39,6 @@ impl Order {
     }
 }
 
-/// Values that a coarse target scans, if it has as many. With 256 of 384, leaves scan up to a tenth more at equal recall.
-const LEAST_REACH: usize = 512;
-
-/// A rotated vector with its fast-scan table: what every scan needs. Reused from query to query.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// The rotated vector.
-    pub rotated: Vec<f32>,
-    /// Its squared norm.
-    pub norm: f32,
-    /// Values whose codes are scanned.
-    reach: usize,
-    table: Vec<u8>,
-    scale: TableScale,
-}
-
-impl Target {
-    /// Room for vectors of `padded` values.
-    pub fn new(padded: usize) -> Self {
-        Self { rotated: vec![0.0; padded], norm: 0.0, reach: padded, table: vec![0; padded * 4], scale: TableScale::default() }
-    }
-
-    /// The same for a target that scans only the first values of long codes, since after the rotation these are a sample of all: for
-    /// clustering, whose centroids move anyhow. With half of 1,024 values no more leaves are scanned at equal recall.
-    pub fn coarse(padded: usize) -> Self {
-        let reach = padded.min((padded / 4).next_multiple_of(64).max(LEAST_REACH));
-        Self { reach, table: vec![0; reach * 4], ..Self::new(padded) }
-    }
-
-    /// Aims at `vector` (prepared, not rotated).
-    pub fn aim(&mut self, kernels: &Kernels, rotation: &Rotation, vector: &[f32]) {
-        rotation.rotate(vector, &mut self.rotated);
-        self.finish(kernels);
-    }
-
-    /// Aims at a vector that is rotated already.
-    pub fn aim_rotated(&mut self, kernels: &Kernels, rotated: &[f32]) {
-        self.rotated.copy_from_slice(rotated);
-        self.finish(kernels);
-    }
-
-    fn finish(&mut self, kernels: &Kernels) {
-        self.norm = (kernels.dot)(&self.rotated, &self.rotated);
-        self.scale = (kernels.build_table)(&self.rotated[..self.reach], &mut self.table);
-        if self.is_coarse() {
-            let share = self.rotated.len() as f32 / self.reach as f32;
-            let TableScale { step, offset, error } = self.scale;
-            self.scale = TableScale { step: step * share, offset: offset * share, error: error * share };
-        }
-    }
-
-    fn is_coarse(&self) -> bool {
-        self.reach < self.rotated.len()
-    }
-
-    /// The kernel's view.
-    pub fn table(&self) -> ScanTable<'_> {
-        ScanTable { table: &self.table, scale: self.scale }
-    }
-}
-
 /// A node that was reached.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'s> {
@@ -117,16 +56,16 @@ pub struct Choice<'s> {
 
 /// A child that may be among the best of its level: its estimate, and its place among all children that were scanned.
 #[derive(Clone, Copy)]
-struct Candidate {
-    estimate: f32,
+pub(super) struct Candidate {
+    pub(super) estimate: f32,
     place: u32,
 }
 
 /// The best `room` candidates by estimate, kept with a buffer of as many so that selection is rare.
-struct Reservoir {
+pub(super) struct Reservoir {
     room: usize,
     limit: f32,
-    kept: Vec<Candidate>,
+    pub(super) kept: Vec<Candidate>,
 }
 
 impl Reservoir {
@@ -142,7 +81,7 @@ impl Reservoir {
         }
     }
 
-    fn trim(&mut self) {
+    pub(super) fn trim(&mut self) {
         if self.kept.len() > self.room {
             let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, |a, b| a.estimate.total_cmp(&b.estimate));
             self.limit = last.estimate;
@@ -152,7 +91,7 @@ impl Reservoir {
 }
 
 /// A node whose children are scanned, with the query's side of their fine codes.
-struct Scanned<'s> {
+pub(super) struct Scanned<'s> {
     inner: &'s Inner,
     /// The place of its first child.
     start: usize,
@@ -197,7 +136,7 @@ impl<'s> Scanned<'s> {
     }
 
     /// A child that was scored.
-    fn choice(&self, scored: &Scored) -> Choice<'s> {
+    pub(super) fn choice(&self, scored: &Scored) -> Choice<'s> {
         let (block, at) = self.child(scored.place);
         let Facts { norm, inverse, .. } = block.facts[at];
         Choice { score: scored.score, id: scored.id, centroid: &block.centroids[at], norm, inverse }
@@ -206,10 +145,17 @@ impl<'s> Scanned<'s> {
 
 /// A child with the score of its fine code.
 #[derive(Clone, Copy)]
-struct Scored {
+pub(super) struct Scored {
     score: f32,
     id: NodeId,
-    place: u32,
+    pub(super) place: u32,
+}
+
+impl Scored {
+    /// By score, and of equal ones by number.
+    pub(super) fn nearer(a: &Self, b: &Self) -> std::cmp::Ordering {
+        a.score.total_cmp(&b.score).then(a.id.cmp(&b.id))
+    }
 }
 
 /// The leaves of a query, nearest first. The leaves of `exclude`, ascending, are passed over.
@@ -221,10 +167,33 @@ pub fn navigate<'s>(
     beam: &Beam,
     exclude: &[LeafId],
 ) -> Vec<Choice<'s>> {
+    let Descent { scanned, fine, reservoir, rule } = descend(snapshot, kernels, target, order, beam, exclude);
+    rescore(kernels, reservoir, &scanned, &fine, target, order, &rule)
+}
+
+/// Where a descent has come to: nodes whose children were scanned and not yet scored, which are leaves at the end.
+pub(super) struct Descent<'s> {
+    pub(super) scanned: Vec<Scanned<'s>>,
+    /// The query's side of the fine codes of each of them, one after the other.
+    pub(super) fine: Vec<i16>,
+    pub(super) reservoir: Reservoir,
+    rule: LevelBeam,
+}
+
+/// Down to where the leaves have been scanned.
+pub(super) fn descend<'s>(
+    snapshot: &'s Snapshot,
+    kernels: &Kernels,
+    target: &Target,
+    order: Order,
+    beam: &Beam,
+    exclude: &[LeafId],
+) -> Descent<'s> {
     let mut nodes = vec![snapshot.root];
     let levels = snapshot.levels() as usize;
-    for depth in 0..levels {
-        let at_leaves = depth + 1 == levels;
+    let mut depth = 0;
+    loop {
+        let at_leaves = depth + 1 >= levels;
         let width = if at_leaves { snapshot.leaves.len() } else { nodes_at(snapshot, depth) };
         let rule = LevelBeam::new(beam, depth, width);
         let mut reservoir = rule.reservoir(target, width);
@@ -236,13 +205,12 @@ pub fn navigate<'s>(
             scan_children(kernels, &node, target, order, if at_leaves { exclude } else { &[] }, &mut reservoir);
             scanned.push(node);
         }
-        let choices = rescore(kernels, reservoir, &scanned, &fine, target, order, &rule);
         if at_leaves {
-            return choices;
+            return Descent { scanned, fine, reservoir, rule };
         }
-        nodes = choices.iter().map(|choice| choice.id).collect();
+        nodes = rescore(kernels, reservoir, &scanned, &fine, target, order, &rule).iter().map(|choice| choice.id).collect();
+        depth += 1;
     }
-    Vec::new()
 }
 
 /// [`navigate`] for several targets. Each block of children is read once for all of them where the leaves lie under one node: a level that
@@ -334,6 +302,35 @@ fn to_products(block: &ChildBlock, estimates: &mut Lanes) {
 /// Candidates ahead whose fine code is fetched while one is scored.
 const AHEAD: usize = 8;
 
+/// Scores `candidates` by their fine codes, and adds them to `scored`.
+pub(super) fn score_all(
+    kernels: &Kernels,
+    candidates: &[Candidate],
+    scanned: &[Scanned<'_>],
+    fine: &[i16],
+    target: &Target,
+    order: Order,
+    scored: &mut Vec<Scored>,
+) {
+    let padded = target.rotated.len();
+    let begin = |candidate: &Candidate| {
+        let (block, at) = scanned[node_of(scanned, candidate.place)].child(candidate.place);
+        prefetch(&block.facts[at..=at]);
+        prefetch(block.fine(at));
+    };
+    candidates.iter().take(AHEAD).for_each(begin);
+    for (i, &Candidate { place, .. }) in candidates.iter().enumerate() {
+        candidates.get(i + AHEAD).iter().for_each(|later| begin(later));
+        let node = node_of(scanned, place);
+        scored.push(scanned[node].score(place, &fine[node * padded..(node + 1) * padded], target, kernels, order));
+    }
+}
+
+/// The number of the node among whose children `place` is.
+pub(super) fn node_of(scanned: &[Scanned<'_>], place: u32) -> usize {
+    scanned.partition_point(|node| node.start <= place as usize) - 1
+}
+
 fn rescore<'s>(
     kernels: &Kernels,
     mut reservoir: Reservoir,
@@ -344,23 +341,10 @@ fn rescore<'s>(
     rule: &LevelBeam,
 ) -> Vec<Choice<'s>> {
     reservoir.trim();
-    let padded = target.rotated.len();
-    let node_of = |place: u32| scanned.partition_point(|node| node.start <= place as usize) - 1;
-    let begin = |candidate: &Candidate| {
-        let (block, at) = scanned[node_of(candidate.place)].child(candidate.place);
-        prefetch(&block.facts[at..=at]);
-        prefetch(block.fine(at));
-    };
-    let candidates = &reservoir.kept;
-    candidates.iter().take(AHEAD).for_each(begin);
-    let mut scored = Vec::with_capacity(candidates.len());
-    for (i, &Candidate { place, .. }) in candidates.iter().enumerate() {
-        candidates.get(i + AHEAD).iter().for_each(|later| begin(later));
-        let node = node_of(place);
-        scored.push(scanned[node].score(place, &fine[node * padded..(node + 1) * padded], target, kernels, order));
-    }
-    scored.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.id.cmp(&b.id)));
-    let choice = |scored: &Scored| scanned[node_of(scored.place)].choice(scored);
+    let mut scored = Vec::with_capacity(reservoir.kept.len());
+    score_all(kernels, &reservoir.kept, scanned, fine, target, order, &mut scored);
+    scored.sort_unstable_by(Scored::nearer);
+    let choice = |scored: &Scored| scanned[node_of(scanned, scored.place)].choice(scored);
     let largest = match order {
         Order::Product => scored.iter().fold(0.0f32, |largest, scored| largest.max(choice(scored).norm)),
         _ => 0.0,
@@ -374,6 +358,12 @@ fn rescore<'s>(
     let near = scored.partition_point(|scored| squared(scored.score) <= within);
     scored.truncate(near.clamp(rule.least, rule.most));
     scored.iter().map(choice).collect()
+}
+
+/// Children that are told apart by their fine codes, so that of the `wanted` nearest few are missing.
+pub(super) fn room(target: &Target, wanted: usize) -> usize {
+    let (factor, more) = if target.is_coarse() { (4, 24) } else { (2, 8) };
+    wanted.saturating_mul(factor).saturating_add(more)
 }
 
 /// A [`Beam`] at one level.
@@ -395,8 +385,7 @@ impl LevelBeam {
     /// Room for the children that are told apart by their fine codes: those that are kept, and so many more that few of the best are
     /// missing.
     fn reservoir(&self, target: &Target, width: usize) -> Reservoir {
-        let (factor, more) = if target.is_coarse() { (4, 24) } else { (2, 8) };
-        Reservoir::new(self.most.saturating_mul(factor).saturating_add(more).min(width))
+        Reservoir::new(room(target, self.most).min(width))
     }
 }
 

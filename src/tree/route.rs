@@ -5,8 +5,9 @@
 //! one leaf, since the residual points the wrong way, is then likely to meet it in the other. Under cosine, residuals are those to the
 //! centroids' directions.
 
+use super::aim::Target;
 use super::leaf::Postings;
-use super::navigate::{Choice, Order, Target, navigate_together};
+use super::navigate::{Choice, Order, navigate_together};
 use super::snapshot::Snapshot;
 use super::store::Store;
 use crate::ids::{LeafId, Location, NONE};
