@@ -48,7 +48,7 @@ const MOST_EPSILON: f64 = 6.0;
 /// bound fails is lost: about one in eight is. So the bound may fail for 0.8 of what may be missed, and where that share of a normal
 /// distribution begins is this, within 0.02 from 0.9 to 0.999. At 0.9 a third fewer vectors are compared than with the default, [`EPSILON`].
 ///
-/// That doesn't hold for fewer neighbours than [`FEW`], of which the bounds of all other rows have many chances to exclude one, nor for inner
+/// That doesn't hold for fewer than 10 neighbours, of which the bounds of all other rows have many chances to exclude one, nor for inner
 /// products, whose errors are large beside the differences between the nearest rows: at 1 neighbour of 0.9 up to 0.09 were lost. There the
 /// default is the least.
 pub fn epsilon(recall: f32, k: usize, metric: Metric) -> f32 {
