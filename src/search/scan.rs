@@ -246,28 +246,25 @@ impl<'a> Searcher<'a> {
         let (kernels, order, every) = (self.store.kernels, self.store.order(), snapshot.leaves.len());
         let mut nearest = request.selector();
         let mut visited: Vec<LeafId> = Vec::new();
-        let mut most = expected.saturating_mul(ROUND_REACH);
+        let mut most = expected.saturating_mul(ROUND_REACH).min(every);
+        let mut rounds = Rounds::new(snapshot, kernels, &self.target, order, most, &visited);
+        let mut wanted = (expected / 2).max(LEAVES_AT_FIRST);
         loop {
-            let mut rounds = Rounds::new(snapshot, kernels, &self.target, order, most.min(every.max(1)), &visited);
-            let mut wanted =
-                if visited.is_empty() { expected / 2 } else { visited.len() / 2 }.clamp(LEAVES_AT_FIRST, every.max(LEAVES_AT_FIRST));
-            loop {
-                let choices = rounds.next(kernels, &self.target, order, wanted);
-                let began = Instant::now();
-                let enough = self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
-                self.cost.scan += began.elapsed();
-                visited.extend(choices.iter().map(|choice| choice.id));
-                if enough || visited.len() >= every || (choices.is_empty() && most >= every) {
-                    return Ok(nearest.worst());
-                }
-                // With all nodes in the beam, none that is left is out of its sight: the rest is handed out to the end.
-                if choices.is_empty() || (rounds.is_exhausted() && most < every) {
-                    break;
-                }
-                wanted = (visited.len() / 2).max(LEAVES_AT_FIRST);
+            let choices = rounds.next(kernels, &self.target, order, wanted);
+            let began = Instant::now();
+            let enough = self.scan_leaves(snapshot, &choices, request, &mut nearest)?;
+            self.cost.scan += began.elapsed();
+            visited.extend(choices.iter().map(|choice| choice.id));
+            if enough || visited.len() >= every || (choices.is_empty() && most == every) {
+                return Ok(nearest.worst());
             }
-            visited.sort_unstable();
-            most = most.saturating_mul(ROUND_REACH);
+            // With all nodes in the beam, none that is left is out of its sight: the rest is handed out to the end.
+            if most < every && rounds.is_exhausted() {
+                visited.sort_unstable();
+                most = most.saturating_mul(ROUND_REACH).min(every);
+                rounds = Rounds::new(snapshot, kernels, &self.target, order, most, &visited);
+            }
+            wanted = (visited.len() / 2).max(LEAVES_AT_FIRST);
         }
     }
 

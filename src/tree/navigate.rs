@@ -382,22 +382,21 @@ impl LevelBeam {
         Self { tau: rule.tau.unwrap_or(beam.tau), least, most }
     }
 
-    /// Room for the children that are told apart by their fine codes: those that are kept, and so many more that few of the best are
-    /// missing.
+    /// With [`room`] for those that are kept.
     fn reservoir(&self, target: &Target, width: usize) -> Reservoir {
         Reservoir::new(room(target, self.most).min(width))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::tree::inner::ChildCoder;
     use crate::tree::topology::Topology;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    fn random_vectors(count: usize, dim: usize, seed: u64) -> Vec<Centroid> {
+    pub(in crate::tree) fn random_vectors(count: usize, dim: usize, seed: u64) -> Vec<Centroid> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         (0..count).map(|_| (0..dim).map(|_| random.random::<f32>() - 0.5).collect()).collect()
     }

@@ -57,30 +57,22 @@ impl<'s> Rounds<'s> {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt, SeedableRng};
-    use rand_pcg::Pcg64Mcg;
-
     use super::*;
-    use crate::tree::Centroid;
     use crate::tree::inner::ChildCoder;
     use crate::tree::navigate::navigate;
+    use crate::tree::navigate::tests::random_vectors;
     use crate::tree::topology::Topology;
-
-    fn random_vectors(count: usize, seed: u64) -> Vec<Centroid> {
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        (0..count).map(|_| (0..128).map(|_| random.random::<f32>() - 0.5).collect()).collect()
-    }
 
     #[test]
     fn rounds_hand_out_every_leaf_once_and_the_nearest_first() {
         let kernels = Kernels::get().unwrap();
         let coder = ChildCoder::new(kernels, 128, false);
-        let centroids = random_vectors(700, 1);
+        let centroids = random_vectors(700, 128, 1);
         let groups: Vec<Vec<LeafId>> = (0..7).map(|group| (group * 100..(group + 1) * 100).collect()).collect();
         let flat = Topology::of_centroids(&coder, &centroids, 128).snapshot;
         let deep = Topology::of_groups(&coder, &centroids, &groups, 128).snapshot;
         let mut target = Target::new(128);
-        target.aim_rotated(kernels, &random_vectors(1, 2)[0]);
+        target.aim_rotated(kernels, &random_vectors(1, 128, 2)[0]);
         for snapshot in [&flat, &deep] {
             for order in [Order::Distance, Order::Product, Order::Angle] {
                 let exclude = [3, 99, 500];
@@ -106,9 +98,9 @@ mod tests {
     #[test]
     fn a_scan_for_few_leaves_is_exhausted_early() {
         let kernels = Kernels::get().unwrap();
-        let snapshot = Topology::of_centroids(&ChildCoder::new(kernels, 128, false), &random_vectors(700, 3), 128).snapshot;
+        let snapshot = Topology::of_centroids(&ChildCoder::new(kernels, 128, false), &random_vectors(700, 128, 3), 128).snapshot;
         let mut target = Target::new(128);
-        target.aim_rotated(kernels, &random_vectors(1, 4)[0]);
+        target.aim_rotated(kernels, &random_vectors(1, 128, 4)[0]);
         let mut rounds = Rounds::new(&snapshot, kernels, &target, Order::Distance, 20, &[]);
         assert_eq!(rounds.next(kernels, &target, Order::Distance, 10).len(), 10);
         assert!(!rounds.is_exhausted());
