@@ -77,6 +77,34 @@ def grow(ours: Ours, upto: int, batch: int, truth: dict[str, str], threads: int,
     return {"add_seconds": added - start, "balance_seconds": balanced - added, "leaves": ours.sizes()["leaves"]}
 
 
+def slide(ours: Ours, window: int, upto: int, batch: int, k: int, threads: int, options: Setting) -> Answer:
+    """Move the index on to the `window` rows before `upto`, a batch removed for each that is added, and build another of the same rows at once.
+
+    Both are balanced. Searches of either (`batch_of`) are held against the true neighbours among these rows. Ids are row numbers.
+    """
+    ours.use("changed")
+    if ours.index is None:
+        ours.index = ours.new_index(threads, options)
+    start = time.perf_counter()
+    for first in range(upto - window, upto, batch):
+        last = min(first + batch, upto)
+        ours.index.remove(np.arange(max(first - window, 0), max(last - window, 0)))
+        ours.index.add(ours.vectors[first:last], np.arange(first, last))
+    changed = time.perf_counter()
+    ours.index.balance()
+    balanced = time.perf_counter()
+    answer: Answer = {"change_seconds": changed - start, "balance_seconds": balanced - changed, "leaves": ours.sizes()["leaves"]}
+    rows = ours.vectors[upto - window : upto]
+    exact = ours.sapwood.exact_search
+    found = {name: exact(rows, queries, k, ours.metric, threads=threads) for name, queries in ours.queries.items()}
+    ours.truth = {name: result.ids + (upto - window) for name, result in found.items()}
+    ours.use("at_once")
+    ours.index = ours.new_index(threads, options)
+    ours.index.add(rows, np.arange(upto - window, upto))
+    ours.index.balance()
+    return answer | {"leaves_at_once": ours.sizes()["leaves"]}
+
+
 def _searched(ours: Ours, k: int, setting: Setting, threads: int) -> Answer:
     """Recall and work of every query set, and the shape of the index."""
     sets = {name: ours.batch(name, k, setting, threads) for name in ours.queries}

@@ -106,3 +106,11 @@ def slope(values: Sequence[float]) -> float:
         return 0.0
     steps = np.linspace(0.0, 1.0, len(values))
     return float(np.polyfit(steps, np.asarray(values, dtype=np.float64), 1)[0])
+
+
+def between(recalls: Sequence[float], costs: Sequence[float], target: float) -> float:
+    """The cost at the target on the straight line between two points; that of the last where they don't enclose it."""
+    if len(recalls) < 2 or not recalls[0] < target <= recalls[1]:
+        return costs[-1]
+    share = (target - recalls[0]) / (recalls[1] - recalls[0])
+    return costs[0] + share * (costs[1] - costs[0])

@@ -28,6 +28,8 @@ class Ours(Engine):
         self.sapwood = sapwood
         self.index: Any = None
         self._keywords: Setting = {}
+        self._others: dict[str, Any] = {}
+        self._kind = "built"
 
     def versions(self) -> dict[str, str]:
         return our_versions()
@@ -35,6 +37,16 @@ class Ours(Engine):
     def new_index(self, threads: int, options: Setting) -> Any:
         dim = self.vectors.shape[1]
         return self.sapwood.Index(dim, self.metric, threads=threads, **options)
+
+    def use(self, kind: str) -> None:
+        """Make another of several indexes the one that is measured; there is none of a new kind."""
+        self._others[self._kind] = self.index
+        self._kind, self.index = kind, self._others.get(kind)
+
+    def batch_of(self, kind: str, **arguments: Any) -> Answer:
+        """`batch` of one of several indexes."""
+        self.use(kind)
+        return self.batch(**arguments)
 
     def construct(self, phases: Phases, threads: int, options: Setting) -> None:
         self.index = self.new_index(threads, options)
@@ -70,6 +82,9 @@ class Ours(Engine):
 
     def grow(self, **arguments: Any) -> Answer:
         return live.grow(self, **arguments)
+
+    def slide(self, **arguments: Any) -> Answer:
+        return live.slide(self, **arguments)
 
     def start_with(self, **arguments: Any) -> Answer:
         return live.start_with(self, **arguments)

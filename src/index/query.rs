@@ -12,6 +12,7 @@ use crate::dataset::Rows;
 use crate::error::Result;
 use crate::params::{Beam, EPSILON, SearchOptions};
 use crate::search::scan::{Cost, Request, Searcher};
+use crate::search::spread::Team;
 use crate::search::target::{self, Filtered, Stop};
 use crate::tree::snapshot::Snapshot;
 use crate::vectors::Row;
@@ -82,6 +83,13 @@ enum Plan<'a> {
     },
 }
 
+/// What threads have in common that answer parts of a batch.
+struct Work<'a> {
+    plan: &'a Plan<'a>,
+    team: Team<'a>,
+    task: &'a Task,
+}
+
 impl Index {
     /// The `k` nearest of each query among the rows that were live when the call began.
     pub fn search(&self, queries: Rows<'_>, k: usize, options: &SearchOptions, task: &Task) -> Result<SearchResult> {
@@ -102,7 +110,8 @@ impl Index {
 impl Core {
     fn plan<'a>(&self, k: usize, options: &'a SearchOptions, task: &Task) -> Result<Plan<'a>> {
         let filter = options.filter.as_deref();
-        let beam = options.beam();
+        // Without a table a recall target means every leaf.
+        let beam = if options.recall.is_some() { Beam::exactly(usize::MAX) } else { options.beam() };
         let rerank = options.rerank;
         let epsilon =
             options.epsilon.unwrap_or_else(|| options.recall.map_or(EPSILON, |recall| target::epsilon(recall, k, self.store.metric)));
@@ -132,12 +141,11 @@ impl Core {
         Ok(Plan::Tree(snapshot, request.into()))
     }
 
-    /// What ends a search with a recall target, for which a `share` of all rows counts.
+    /// What ends a search with a recall target, for which a `share` of all rows counts; nothing where every leaf is scanned.
     fn stop(&self, snapshot: &Arc<Snapshot>, k: usize, share: f64, options: &SearchOptions, task: &Task) -> Result<Option<Stop>> {
-        let Some(recall) = options.recall else { return Ok(None) };
         // To find all needs no measurement.
-        let measured = if recall < 1.0 { self.table(snapshot, task)? } else { None };
-        let Some(measured) = measured else { return Ok(Some(Stop::never(k))) };
+        let Some(recall) = options.recall.filter(|&recall| recall < 1.0) else { return Ok(None) };
+        let Some(measured) = self.table(snapshot, task)? else { return Ok(None) };
         let recall = if options.epsilon.is_none() { target::in_leaves(recall) } else { recall };
         let mut stop = measured.table.stop(k, share, recall);
         stop.filtered = options.filter.as_ref().map(|_| Filtered { table: measured.table.clone(), share, recall });
@@ -158,14 +166,17 @@ impl Core {
         result: &mut SearchResult,
         task: &Task,
     ) -> Result<Cost> {
-        let threads = threads.unwrap_or(self.store.params.thread_count()).min(queries.len().max(1));
+        let threads = threads.unwrap_or(self.store.params.thread_count());
         let part = queries.len().div_ceil(threads).max(1);
         let parts = result.ids.chunks_mut(part * k).zip(result.distances.chunks_mut(part * k)).enumerate();
+        // Threads that no query needs help with large ones.
+        let pool = || self.pool(&self.readers, "search", None);
+        let work = Work { plan, team: Team { threads: threads / queries.len().max(1), pool: &pool }, task };
         let one = |(number, (ids, distances)): (usize, (&mut [i64], &mut [f32]))| {
             let range = number * part..(number * part + ids.len() / k);
-            self.run_part(queries.slice(range), k, plan, ids, distances, task)
+            self.run_part(queries.slice(range), k, &work, ids, distances)
         };
-        let pool = if threads > 1 { self.pool(&self.readers, "search", None) } else { None };
+        let pool = if threads > 1 && queries.len() > 1 { pool() } else { None };
         let costs: Result<Vec<Cost>> = match pool {
             Some(pool) => {
                 let parts: Vec<_> = parts.collect();
@@ -178,16 +189,17 @@ impl Core {
         Ok(total)
     }
 
-    fn run_part(&self, queries: Rows<'_>, k: usize, plan: &Plan<'_>, ids: &mut [i64], distances: &mut [f32], task: &Task) -> Result<Cost> {
-        let mut searcher = Searcher::new(&self.store);
+    /// Answers some of the queries, one after the other.
+    fn run_part<'a>(&'a self, queries: Rows<'_>, k: usize, work: &Work<'a>, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
+        let mut searcher = Searcher::new(&self.store).with_team(work.team);
         let mut total = Cost::default();
         for (i, (ids, distances)) in ids.chunks_exact_mut(k).zip(distances.chunks_exact_mut(k)).enumerate() {
-            task.check()?;
-            total += match plan {
+            work.task.check()?;
+            total += match work.plan {
                 Plan::Tree(snapshot, request) => searcher.search(snapshot, queries.row(i), request, ids, distances)?,
                 Plan::Direct { rows, .. } => searcher.search_rows(rows, queries.row(i), k, ids, distances)?,
             };
-            task.advance(1);
+            work.task.advance(1);
         }
         self.spent.add(queries.len() as u64, &total);
         Ok(total)

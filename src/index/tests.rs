@@ -1,7 +1,10 @@
 //! What can only be staged from inside.
 
+use rand::{RngExt, SeedableRng};
+
 use super::*;
-use crate::params::SearchOptions;
+use crate::filter::Filter;
+use crate::params::{Rerank, SearchOptions};
 
 fn rows(count: usize, seed: u32) -> Vec<f32> {
     (0..count * 8).map(|i| ((i as u32).wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) as f32 / 4e9).collect()
@@ -123,4 +126,48 @@ fn leaves_that_lost_their_rows_take_no_place_in_the_beam() {
         found += result.ids.iter().filter(|id| truth[..10].contains(id)).count();
     }
     assert!(found >= 475, "{found} of 500");
+}
+
+/// A query that several threads share is answered as if one had worked on it, where no error bound fails: by beams and by recall targets, with and without filters,
+/// whichever way it is reranked.
+#[test]
+fn threads_that_share_a_query_change_nothing() {
+    let params = Params { background: false, split_threshold: 32, merge_threshold: 4, ..Params::default() };
+    let index = Index::new(16, Metric::L2, params).unwrap();
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(1);
+    let values: Vec<f32> = (0..6000 * 16).map(|_| random.random::<f32>()).collect();
+    let all = Rows::new("vectors", &values, 16).unwrap();
+    index.add(all, None, &Task::new()).unwrap();
+    index.balance(&Task::new()).unwrap();
+    let filters = [
+        None,
+        Some(Arc::new(Filter::deny((0..6000).filter(|id| id % 3 == 0).collect()))),
+        Some(Arc::new(Filter::deny((0..5500).collect()))),
+        Some(Arc::new(Filter::allow((0..6000).filter(|id| id % 3 == 0).collect()))),
+    ];
+    let steered = [
+        SearchOptions { beam: Some((300, 300)), ..SearchOptions::default() },
+        SearchOptions { beam: Some((40, 40)), ..SearchOptions::default() },
+        SearchOptions { recall: Some(0.9), ..SearchOptions::default() },
+        SearchOptions { recall: Some(0.99), ..SearchOptions::default() },
+        SearchOptions { recall: Some(1.0), ..SearchOptions::default() },
+    ];
+    let mut compared = 0;
+    for (options, filter) in steered.iter().flat_map(|options| filters.iter().map(move |filter| (options, filter))) {
+        for (rerank, k) in [(Rerank::Bound, 10), (Rerank::Bound, 300), (Rerank::Factor(3), 20), (Rerank::Estimate, 20)] {
+            let epsilon = Some(8.0).filter(|_| rerank == Rerank::Bound);
+            for query in (0..6000).step_by(1500) {
+                let query = Rows::new("queries", all.row(query), 16).unwrap();
+                let answer = |threads| {
+                    let options = SearchOptions { rerank, epsilon, filter: filter.clone(), threads: Some(threads), ..options.clone() };
+                    index.search(query, k, &options, &Task::new()).unwrap()
+                };
+                let (alone, shared) = (answer(1), answer(3));
+                assert_eq!((&alone.ids, &alone.distances), (&shared.ids, &shared.distances), "{options:?} {rerank:?} {k}");
+                assert_eq!(alone.leaves, shared.leaves, "{options:?} {rerank:?} {k}");
+                compared += alone.ids.iter().filter(|&&id| id >= 0).count();
+            }
+        }
+    }
+    assert!(compared > 15_000, "{compared} neighbours");
 }

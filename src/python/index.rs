@@ -260,7 +260,7 @@ impl PyIndex {
     /// levels : list of dict, optional
     ///     Exceptions by level, the root's children first: any of ``tau``, ``least``, ``most``, ``least_percent``; None for no exception.
     /// threads : int, optional
-    ///     Threads for the batch. Default: the index's.
+    ///     Threads for a batch, which its queries share out; a single query uses them where it is large. Default: the index's.
     /// timeout : float, optional
     ///     Seconds after which `TimeoutError` is raised.
     /// progress : callable or bool, optional

@@ -91,13 +91,12 @@ impl Front {
         false
     }
 
-    /// Notes a row in the leaf that was entered last; returns the leaf's place.
+    /// Notes a row in the leaf that was entered last.
     #[inline]
-    pub fn meet(&mut self, estimate: f32, row: Row) -> u32 {
+    pub fn meet(&mut self, estimate: f32, row: Row) {
         let id = (u64::from(self.leaf.to_bits()) << 32 | u64::from(row)) as i64;
         self.nearest.iter_mut().for_each(|nearest| nearest.push(estimate, id));
         self.passed += 1;
-        (self.leaves as u32).saturating_sub(1)
     }
 
     /// Notes that the filter turned a row away that might have been near.

@@ -5,12 +5,12 @@
 //! reranked in the order of their estimates, and whose lower bound is above the k-th exact distance is passed over. So few vectors are
 //! read, and the reads of the next ones can be started early.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::front::Front;
 use super::seen::Seen;
+use super::spread::Team;
 use super::target::Stop;
 use super::topk::TopK;
 use crate::error::Result;
@@ -27,7 +27,7 @@ use crate::tree::navigate::{Choice, Order, navigate};
 use crate::tree::rounds::Rounds;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
-use crate::vectors::Row;
+use crate::vectors::{NO_ROW, Row};
 
 /// What a query asks for, beside its vector.
 #[derive(Debug, Clone)]
@@ -49,12 +49,22 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Keeps as many as decide what may still be among the k nearest.
-    fn selector(&self) -> TopK {
-        TopK::new(match self.rerank {
+    /// Candidates that decide what may still be among the k nearest.
+    pub(super) fn wanted(&self) -> usize {
+        match self.rerank {
             Rerank::Bound | Rerank::Estimate => self.k,
             Rerank::Factor(factor) => self.k.saturating_mul(factor),
-        })
+        }
+    }
+
+    /// Keeps that many.
+    pub(super) fn selector(&self) -> TopK {
+        TopK::new(self.wanted())
+    }
+
+    /// Whether `candidate` is compared exactly where the k-th exact distance so far is that of `best`.
+    pub(super) fn compares(&self, candidate: &Candidate, best: &TopK) -> bool {
+        self.rerank != Rerank::Bound || candidate.may_pass(best.worst())
     }
 }
 
@@ -96,18 +106,34 @@ pub(super) struct Candidate {
     pub leaf: u32,
 }
 
+impl Candidate {
+    /// Whether it is not known to be beyond `limit`. NaN bounds (overflowing vectors) pass.
+    #[inline]
+    pub fn may_pass(&self, limit: f32) -> bool {
+        self.lower <= limit || self.lower.is_nan()
+    }
+}
+
 /// Answers queries one after the other, with its own scratch.
 pub struct Searcher<'a> {
     pub(super) store: &'a Store,
-    prepared: Vec<f32>,
+    pub(super) prepared: Vec<f32>,
     /// For a vector that is on disk.
-    room: Vec<f32>,
+    pub(super) room: Vec<f32>,
     pub(super) target: Target,
-    seen: Seen,
+    pub(super) seen: Seen,
     pub(super) candidates: Vec<Candidate>,
     /// Says when it is enough, where the beam doesn't.
     pub(super) front: Option<Front>,
-    cost: Cost,
+    pub(super) cost: Cost,
+    /// Whom a large query is shared with.
+    pub(super) team: Option<Team<'a>>,
+    /// What is beyond is known not to count.
+    pub(super) ceiling: f32,
+    /// Whether all that is met is kept for another searcher, which takes it in: a row's second meeting too.
+    pub(super) helps: bool,
+    /// Whether rows that the filter turns away are kept as candidates without a row, for a front that counts them.
+    pub(super) keeps_refused: bool,
 }
 
 /// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
@@ -119,8 +145,6 @@ const LEAVES_AT_FIRST: usize = 16;
 const ROUND_REACH: usize = 3;
 /// Blocks ahead that are fetched while one is scanned.
 const BLOCKS_AHEAD: usize = 3;
-/// Candidates ahead whose vector is fetched while one is compared.
-const VECTORS_AHEAD: usize = 6;
 
 impl<'a> Searcher<'a> {
     /// A searcher over `store`.
@@ -134,6 +158,10 @@ impl<'a> Searcher<'a> {
             candidates: Vec::new(),
             front: None,
             cost: Cost::default(),
+            team: None,
+            ceiling: f32::INFINITY,
+            helps: false,
+            keeps_refused: false,
         }
     }
 
@@ -173,29 +201,8 @@ impl<'a> Searcher<'a> {
         self.front = None;
     }
 
-    /// Writes the neighbours of `query` among `rows`, each compared exactly.
-    pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
-        let began = Instant::now();
-        self.prepared.copy_from_slice(query);
-        self.store.metric.prepare(&mut self.prepared);
-        let mut best = TopK::new(k);
-        self.store.vectors.expect(rows.iter().copied())?;
-        for &row in rows {
-            best.push(self.exact(row)?, self.id(row)?);
-        }
-        best.write_row(ids, distances);
-        Ok(Cost { reranked: rows.len() as u64, rerank: began.elapsed(), ..Cost::default() })
-    }
-
-    fn id(&self, row: Row) -> Result<i64> {
+    pub(super) fn id(&self, row: Row) -> Result<i64> {
         self.store.id(row)
-    }
-
-    /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
-    pub(super) fn exact(&mut self, row: Row) -> Result<f32> {
-        let vector = self.store.vectors.get(row, &mut self.room)?;
-        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, vector);
-        Ok(if distance.is_nan() { f32::INFINITY } else { distance })
     }
 
     /// Scans the leaves of the beam. It is drawn anew, wider, while there are fewer than k candidates; and while many of its leaves are
@@ -269,7 +276,16 @@ impl<'a> Searcher<'a> {
     }
 
     /// Scans leaves in their order; true as soon as the front says that it is enough.
-    fn scan_leaves(&mut self, snapshot: &Snapshot, choices: &[Choice<'_>], request: &Request<'_>, nearest: &mut TopK) -> Result<bool> {
+    pub(super) fn scan_leaves(
+        &mut self,
+        snapshot: &Snapshot,
+        choices: &[Choice<'_>],
+        request: &Request<'_>,
+        nearest: &mut TopK,
+    ) -> Result<bool> {
+        if let Some(team) = self.team_for(snapshot, choices.len()) {
+            return self.scan_shared(team, snapshot, choices, request, nearest);
+        }
         let mut rest = choices;
         while !rest.is_empty() {
             // A read from disk that turns out to be needless costs more than reads that wait for each other.
@@ -322,10 +338,11 @@ impl<'a> Searcher<'a> {
 
     /// Whether the query has seen enough before `part`; if not, it is entered.
     fn ends_before(&mut self, part: &Part<'_>) -> bool {
-        if !part.begins {
-            return false;
-        }
-        let score = part.choice.score;
+        part.begins && self.ends_at(part.choice.score)
+    }
+
+    /// Whether the query has seen enough before a leaf of this score; if not, it is entered.
+    pub(super) fn ends_at(&mut self, score: f32) -> bool {
         let ends = self.front.as_mut().is_some_and(|front| front.enter(score));
         self.cost.leaves += u64::from(!ends);
         ends
@@ -374,95 +391,50 @@ impl<'a> Searcher<'a> {
         nearest: &mut TopK,
     ) -> Result<()> {
         let (mut estimates, mut lowers) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
-        let limit = ScanLimit { limit: nearest.worst(), ..limit };
+        let limit = ScanLimit { limit: nearest.worst().min(self.ceiling), ..limit };
         let passed = (self.store.kernels.scan)(&self.target.table(), &block.codes(), &limit, &mut estimates, &mut lowers) & live;
         self.cost.scanned += u64::from(live.count_ones());
         for place in lanes(passed) {
             let (estimate, row) = (estimates[place], block.items()[place]);
             let lower = if request.rerank == Rerank::Bound { lowers[place] } else { estimate };
-            if lower > nearest.worst() || part.removed.binary_search(&row).is_ok() {
+            if lower > nearest.worst().min(self.ceiling) || part.removed.binary_search(&row).is_ok() {
                 continue;
             }
             if !self.accepts(request.filter, row)? {
+                if self.keeps_refused {
+                    self.candidates.push(Candidate { estimate, lower, row: NO_ROW, leaf: self.leaf() });
+                }
                 self.front.iter_mut().for_each(Front::refuse);
                 continue;
             }
-            if request.without == Some(row) || !self.seen.insert(row) {
-                continue;
+            if request.without != Some(row) {
+                self.admit(estimate, lower, row, nearest);
             }
-            nearest.push(2.0 * estimate - lower, i64::from(row));
-            let leaf = self.front.as_mut().map_or(0, |front| front.meet(estimate, row));
-            self.candidates.push(Candidate { estimate, lower, row, leaf });
         }
         Ok(())
     }
 
+    /// The place of the leaf that was entered last.
+    fn leaf(&self) -> u32 {
+        self.cost.leaves.saturating_sub(1) as u32
+    }
+
+    /// Takes a row in that may be among the nearest, if it is met for the first time.
+    #[inline]
+    pub(super) fn admit(&mut self, estimate: f32, lower: f32, row: Row, nearest: &mut TopK) {
+        let is_new = self.seen.insert(row);
+        if is_new {
+            nearest.push(2.0 * estimate - lower, i64::from(row));
+            self.front.iter_mut().for_each(|front| front.meet(estimate, row));
+        }
+        // Its first meeting may be beyond the limit of the searcher that is helped, and the second one not.
+        if is_new || self.helps {
+            self.candidates.push(Candidate { estimate, lower, row, leaf: self.leaf() });
+        }
+    }
+
     fn accepts(&self, filter: Option<&Filter>, row: Row) -> Result<bool> {
         filter.map_or(Ok(true), |filter| Ok(filter.accepts(self.id(row)?)))
-    }
-
-    /// Drops the candidates beyond `limit`; the nearest by estimate come first.
-    pub(super) fn order_candidates(&mut self, limit: f32) {
-        // NaN estimates (overflowing vectors) stay: only what is known to be too far goes.
-        self.candidates.retain(|candidate| candidate.lower <= limit || candidate.lower.is_nan());
-        self.candidates.sort_unstable_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.row.cmp(&b.row)));
-    }
-
-    fn rank(&mut self, request: &Request<'_>, limit: f32) -> Result<TopK> {
-        self.order_candidates(limit);
-        let mut best = TopK::new(request.k);
-        let candidates = std::mem::take(&mut self.candidates);
-        if request.rerank == Rerank::Estimate {
-            for candidate in &candidates {
-                best.push(candidate.estimate, self.id(candidate.row)?);
-            }
-            self.candidates = candidates;
-            return Ok(best);
-        }
-        let most = match request.rerank {
-            Rerank::Factor(factor) => request.k.saturating_mul(factor),
-            _ => usize::MAX,
-        };
-        // Vectors on disk are read some at a time, in the order in which they lie there.
-        let mut batch = request.k.max(8);
-        let mut rest = &candidates[..candidates.len().min(most)];
-        while !rest.is_empty() {
-            let (some, others) = rest.split_at(batch.min(rest.len()));
-            let near = some
-                .iter()
-                .filter(|candidate| candidate.lower <= best.worst() || candidate.lower.is_nan() || request.rerank != Rerank::Bound);
-            self.store.vectors.expect(near.map(|candidate| candidate.row))?;
-            self.rank_some(some, request, &mut best)?;
-            (rest, batch) = (others, 32);
-        }
-        self.candidates = candidates;
-        Ok(best)
-    }
-
-    fn rank_some(&mut self, candidates: &[Candidate], request: &Request<'_>, best: &mut TopK) -> Result<()> {
-        let bounds = request.rerank == Rerank::Bound;
-        let counts = |candidate: &Candidate, best: &TopK| !bounds || candidate.lower <= best.worst() || candidate.lower.is_nan();
-        // Vectors on their way from memory: none that is known not to be needed.
-        let mut ahead = candidates.iter();
-        let mut fetched = VecDeque::with_capacity(VECTORS_AHEAD);
-        loop {
-            while fetched.len() < VECTORS_AHEAD {
-                let Some(next) = ahead.find(|candidate| counts(candidate, best)) else { break };
-                self.store.vectors.prefetch(next.row);
-                self.store.ids.prefetch(next.row);
-                fetched.push_back(next);
-            }
-            let Some(candidate) = fetched.pop_front() else { return Ok(()) };
-            if !counts(candidate, best) {
-                continue;
-            }
-            self.cost.reranked += 1;
-            let distance = self.exact(candidate.row)?;
-            // The id is only read where it may matter: it is one more read from a random place.
-            if distance <= best.worst() {
-                best.push(distance, self.id(candidate.row)?);
-            }
-        }
     }
 }
 

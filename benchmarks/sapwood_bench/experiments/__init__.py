@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..bench import Bench
-from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, time_order
+from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, time_order, turnover
 
 EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "build": build.run,
@@ -19,6 +19,7 @@ EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "search": search.run,
     "single-adds": single_adds.run,
     "time-order": time_order.run,
+    "turnover": turnover.run,
 }
 # These say nothing without our index: there is no peer side to them.
-NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "time-order"}
+NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "time-order", "turnover"}

@@ -16,7 +16,7 @@ from ..bench import Bench, show
 from ..child import Child
 from ..definition import OURS
 from ..engine import Setting
-from ..measure import median
+from ..measure import between, median
 from ..record import Figure
 
 PROJECTED_ROWS = 10**9
@@ -90,14 +90,6 @@ def _cost(bench: Bench, child: Child) -> Cost:
         recall=target if recalls[-1] >= target else recalls[-1],
         setting=" to ".join(map(show, pair)),
     )
-
-
-def between(recalls: Sequence[float], costs: Sequence[float], target: float) -> float:
-    """The cost at the target on the straight line between two points; that of the last where they don't enclose it."""
-    if len(recalls) < 2 or not recalls[0] < target <= recalls[1]:
-        return costs[-1]
-    share = (target - recalls[0]) / (recalls[1] - recalls[0])
-    return costs[0] + share * (costs[1] - costs[0])
 
 
 def fit(rows: Sequence[float], costs: Sequence[float]) -> Law:
