@@ -10,9 +10,9 @@
 //!
 //! The forecast is a logistic regression of the share of the true neighbours that are still missing. It grows with the distance of the
 //! k-th neighbour so far and with the distances of the leaves in which neighbours were found (those of a hard query are spread over many),
-//! and sinks with the distance of the next leaf. A search ends where the forecast is at or below a limit. It is set two thirds of the way from
-//! the one that gives the target as the mean over all measured queries to the one that gives it over the harder third of them, if that is
-//! stricter: so queries like the rows find a little more than the target, and harder ones hardly less.
+//! and sinks with the distance of the next leaf. A search ends where the forecast is at or below a limit, the one that gives the target as the
+//! mean over all measured queries. Before, the weight of the k-th distance is raised until the harder third of them finds no less than all do: so
+//! queries of another kind than the rows, which are harder, hardly find less either.
 //!
 //! Where the nearest leaf is farther than those of most rows, a forecast made of rows may be far off. There another must agree, by degrees, that
 //! was made of queries put together from the values of several rows.
@@ -34,6 +34,10 @@ pub const TARGETS: [f64; 9] = [0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.99
 pub const DEPTHS: [usize; 4] = [1, 10, 100, 1000];
 /// Numbers of a [`Sight`].
 pub const NUMBERS: usize = 6;
+/// The place among them of the k-th distance so far,
+pub const KTH: usize = 2;
+/// and of the distance of the nearest leaf.
+pub const FIRST: usize = 4;
 /// With fewer rows every leaf is scanned: that takes as long as to choose.
 pub const LEAST_ROWS: usize = 2048;
 
