@@ -27,6 +27,7 @@ use crate::tree::navigate::{Choice, Order, navigate};
 use crate::tree::rounds::Rounds;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
+use crate::value::QuerySums;
 use crate::vectors::Row;
 
 /// What a query asks for, beside its vector.
@@ -102,7 +103,11 @@ pub struct Searcher<'a> {
     prepared: Vec<f32>,
     /// For a vector that is on disk.
     room: Vec<f32>,
+    /// For the bytes of a code that is on disk.
+    words: Vec<u32>,
     pub(super) target: Target,
+    /// What comparing the target's vector with codes needs, where rows are codes.
+    sums: QuerySums,
     seen: Seen,
     pub(super) candidates: Vec<Candidate>,
     /// Says when it is enough, where the beam doesn't.
@@ -129,7 +134,9 @@ impl<'a> Searcher<'a> {
             store,
             prepared: vec![0.0; store.vectors.dim()],
             room: Vec::new(),
+            words: Vec::new(),
             target: Target::new(store.padded()),
+            sums: QuerySums::default(),
             seen: Seen::default(),
             candidates: Vec::new(),
             front: None,
@@ -168,6 +175,7 @@ impl<'a> Searcher<'a> {
         self.prepared.copy_from_slice(query);
         store.metric.prepare(&mut self.prepared);
         self.target.aim(store.kernels, &store.rotation, &self.prepared);
+        self.sums = store.vectors.codec().sums(&self.target.rotated);
         self.seen.clear();
         self.candidates.clear();
         self.front = None;
@@ -176,10 +184,15 @@ impl<'a> Searcher<'a> {
     /// Writes the neighbours of `query` among `rows`, each compared exactly.
     pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
         let began = Instant::now();
+        let store = self.store;
         self.prepared.copy_from_slice(query);
-        self.store.metric.prepare(&mut self.prepared);
+        store.metric.prepare(&mut self.prepared);
+        if store.vectors.codec().is_coded() {
+            store.rotation.rotate(&self.prepared, &mut self.target.rotated);
+            self.sums = store.vectors.codec().sums(&self.target.rotated);
+        }
         let mut best = TopK::new(k);
-        self.store.vectors.expect(rows.iter().copied())?;
+        store.vectors.expect(rows.iter().copied())?;
         for &row in rows {
             best.push(self.exact(row)?, self.id(row)?);
         }
@@ -191,10 +204,16 @@ impl<'a> Searcher<'a> {
         self.store.id(row)
     }
 
-    /// The distance; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it.
+    /// The distance to the stored vector; +inf where it overflows to what is not a number, as [`exact`](super::exact) has it. Codes are compared
+    /// as they are, without being decoded.
     pub(super) fn exact(&mut self, row: Row) -> Result<f32> {
-        let vector = self.store.vectors.get(row, &mut self.room)?;
-        let distance = self.store.metric.distance(self.store.kernels, &self.prepared, vector);
+        let store = self.store;
+        let codec = store.vectors.codec();
+        let distance = if codec.is_coded() {
+            codec.distance(&self.target.rotated, &self.sums, store.vectors.raw(row, &mut self.words)?)
+        } else {
+            store.metric.distance(store.kernels, &self.prepared, store.vectors.get(row, &mut self.room)?)
+        };
         Ok(if distance.is_nan() { f32::INFINITY } else { distance })
     }
 
