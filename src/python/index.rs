@@ -65,9 +65,11 @@ const LONG: usize = 4096;
 ///     A node with more children is split, 4 to 1,048,576.
 /// profile : {"memory", "disk"}, default "memory"
 ///     Small leaves, or leaves large enough to be worth a read from disk.
-/// storage : {"f32", "f16", "bf16", "int8"}, default "f32"
-///     How stored vectors keep their values: as they came, in half the bytes or (with one scale a row) in a quarter. Distances are exactly
-///     those of what is stored, which `get` returns.
+/// storage : {"f32", "f16", "bf16", "int8", "rabitq3", ..., "rabitq8"}, default "f32"
+///     How vectors are stored: as they came, in half the bytes, in a quarter of them (whole numbers with one scale a row), or as codes of 3 to 8
+///     bits a dimension (extended RaBitQ), which take 3/8 of a byte to a byte a dimension and 8 bytes a row; dimensions count up to
+///     the next multiple of 64, at least 128. Distances are those of what is stored, which `get` returns: exactly, or of codes within
+///     the rounding of float32, a millionth of the squared lengths.
 /// seed : int, default 0
 ///     Seed of the rotation and of every clustering, 0 to 2**64 - 1.
 /// threads : int, optional
