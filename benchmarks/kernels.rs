@@ -224,3 +224,10 @@ fn popcount(bencher: Bencher, case: Case) {
     let (code, planes) = (random(words as u64), random(4 * words as u64));
     bencher.counter(ItemsCount::new(1usize)).bench_local(|| (case.kernels.popcount)(black_box(&code), black_box(&planes)));
 }
+
+#[divan::bench(args = cases(), consts = [3, 4, 8])]
+fn dot_planes<const BITS: usize>(bencher: Bencher, case: Case) {
+    let (query, planes) = (values(case.dim), bytes(BITS * case.dim / 8));
+    let count = ItemsCount::new(case.dim);
+    bencher.counter(count).bench_local(|| (case.kernels.dot_planes)(black_box(&query), black_box(&planes), BITS));
+}

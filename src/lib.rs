@@ -10,14 +10,14 @@
 //! | [`kernel`] | the SIMD fence: one table of functions, chosen once a process |
 //! | [`metric`] | l2, cosine, ip: preparation of rows, sign and order of distances |
 //! | [`filter`] | ids that may, or may not, be returned |
-//! | [`value`] | how stored vectors keep their values: f32, f16, bf16, int8 |
+//! | [`quantize`] | rotation, RaBitQ codes of one bit and of several |
+//! | [`value`] | how stored vectors keep their values: f32, f16, bf16, int8, rabitq3 to rabitq8 |
 //! | [`params`] | every tunable, with default, unit and reason |
 //! | [`dataset`] | what comes in: checked views of rows |
 //! | [`storage`] | files of a checkpoint directory, and a bounded cache of what was read |
 //! | [`scratch`] | large buffers for a while |
 //! | [`vectors`] | the store of full vectors, by row |
 //! | [`ids`] | external ids and rows: the one authority on what is live |
-//! | [`quantize`] | rotation and RaBitQ codes |
 //! | [`tree`] | blocks, leaves, nodes, snapshots, navigation, publishing |
 //! | [`search`] | candidates by bounds, exact distances, the k nearest |
 //! | [`balance`] | clustering, splits, merges, reassignment, in background threads |

@@ -45,12 +45,27 @@ impl Metric {
         }
     }
 
-    /// Distance of two prepared rows. Every exact distance in the crate comes from here, so equal rows have equal distances.
+    /// Distance of two prepared rows. Every exact distance in the crate comes from here or, of codes, from [`Metric::of_product`], so equal rows
+    /// have equal distances.
     pub fn distance(self, kernels: &Kernels, query: &[f32], row: &[f32]) -> f32 {
         match self {
             Metric::L2 => (kernels.l2)(query, row),
             Metric::Cosine => (1.0 - (kernels.dot)(query, row)).clamp(0.0, 2.0),
             Metric::Ip => -(kernels.dot)(query, row),
+        }
+    }
+
+    /// Distance of two prepared rows by their inner product and their squared lengths: but for rounding, that of [`Metric::distance`]. Under
+    /// `l2` rounding is a share of the squared lengths, however near the rows are.
+    pub fn of_product(self, product: f32, query_square: f32, row_square: f32) -> f32 {
+        match self {
+            Metric::L2 => {
+                let distance = query_square + row_square - 2.0 * product;
+                // Not f32::max, which would make 0 of what overflowed to NaN.
+                if distance < 0.0 { 0.0 } else { distance }
+            }
+            Metric::Cosine => (1.0 - product).clamp(0.0, 2.0),
+            Metric::Ip => -product,
         }
     }
 

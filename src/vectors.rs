@@ -22,7 +22,7 @@ use crate::dataset::Rows;
 use crate::dataset::rows::not_finite;
 use crate::error::{Error, Result};
 use crate::kernel::prefetch;
-use crate::value::ValueType;
+use crate::value::{Codec, ValueType};
 
 /// Number of a stored row; dense, used again after the row died.
 pub type Row = u32;
@@ -70,11 +70,12 @@ impl Words {
     }
 }
 
-/// The full vectors: rows of `dim` values, all of one [`ValueType`].
+/// The full vectors: rows of as many bytes, as one [`Codec`] writes them.
 #[derive(Debug)]
 pub struct Vectors {
-    dim: usize,
-    kind: ValueType,
+    codec: Codec,
+    /// Bytes of a row.
+    stride: usize,
     slabs: [OnceLock<MmapRaw>; SLABS],
     numbers: Mutex<Numbers>,
     shelf: Option<Shelf>,
@@ -156,31 +157,31 @@ impl Shelf {
 
 impl Vectors {
     /// An empty store.
-    pub fn new(dim: usize, kind: ValueType) -> Self {
-        Self { dim, kind, slabs: Default::default(), numbers: Mutex::default(), shelf: None }
+    pub fn new(codec: Codec) -> Self {
+        Self { stride: codec.row_bytes(), codec, slabs: Default::default(), numbers: Mutex::default(), shelf: None }
     }
 
     /// A store whose first `rows` rows are on disk, all of them kept.
-    pub fn on_shelf(dim: usize, kind: ValueType, rows: Row, source: Arc<dyn VectorSource>) -> Self {
+    pub fn on_shelf(codec: Codec, rows: Row, source: Arc<dyn VectorSource>) -> Self {
         let words = (rows as usize).div_ceil(64);
         let shelf = Shelf { source, rows, resident: (0..words).map(|_| AtomicU64::new(0)).collect() };
         let numbers = Numbers { next: rows, kept: Kept::first(rows), ..Numbers::default() };
-        Self { dim, kind, slabs: Default::default(), numbers: Mutex::new(numbers), shelf: Some(shelf) }
+        Self { numbers: Mutex::new(numbers), shelf: Some(shelf), ..Self::new(codec) }
     }
 
     /// Values a row.
     pub fn dim(&self) -> usize {
-        self.dim
+        self.codec.dim()
     }
 
-    /// The type of the stored values.
-    pub fn kind(&self) -> ValueType {
-        self.kind
+    /// What writes rows and reads them.
+    pub fn codec(&self) -> &Codec {
+        &self.codec
     }
 
     /// Bytes of a stored row.
     pub fn row_bytes(&self) -> usize {
-        self.kind.row_bytes(self.dim)
+        self.stride
     }
 
     /// Bytes in memory of the rows that were ever in use.
@@ -239,13 +240,11 @@ impl Vectors {
     /// The vector of a row that a snapshot lists; in `room` if it must be read from disk or decoded.
     #[inline]
     pub fn get<'a>(&'a self, row: Row, room: &'a mut Vec<f32>) -> Result<&'a [f32]> {
-        if self.kind == ValueType::F32 && !self.is_on_disk(row) {
+        if self.codec.kind() == ValueType::F32 && !self.is_on_disk(row) {
             return Ok(bytemuck::cast_slice(self.resident(row)));
         }
         let mut bytes = Vec::new();
-        room.resize(self.dim, 0.0);
-        self.kind.decode(self.raw(row, &mut bytes)?, room);
-        Ok(room)
+        Ok(self.codec.decode(self.raw(row, &mut bytes)?, room))
     }
 
     /// The stored bytes of a row that a snapshot lists; read into `room` if they are on disk.
@@ -382,11 +381,11 @@ impl Lease {
                 }
                 bad
             };
-            let bad = match vectors.kind {
+            let bad = match vectors.codec.kind() {
                 ValueType::F32 => ready(bytemuck::cast_slice_mut(slot)),
-                kind => {
-                    let mut row = vec![0.0; vectors.dim];
-                    ready(&mut row).or_else(|| kind.encode(&row, slot))
+                _ => {
+                    let mut row = vec![0.0; vectors.dim()];
+                    ready(&mut row).or_else(|| vectors.codec.encode(&row, slot))
                 }
             };
             bad.map(|bad| (start + i, bad))

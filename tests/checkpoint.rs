@@ -284,12 +284,16 @@ fn vectors_of_fewer_bytes_come_back_as_they_are_stored() {
         index.commit(&Task::new()).unwrap();
         let ids = index.ids().unwrap();
         let stored = index.get(&ids, &Task::new()).unwrap();
+        // Six deviations of what a code of few bits loses.
+        let most = storage_type.code_bits().map_or(0.01, |bits| 3.0 / f32::from(1u16 << bits));
         for (x, y) in stored.iter().zip(model.values().flatten()) {
-            assert!((x - y).abs() < 0.01, "{x} and {y}");
+            assert!((x - y).abs() < most, "{x} and {y}");
         }
         index.validate(&Task::new()).unwrap();
         let answers: Vec<_> = (0..5).map(|i| exact(&index, &stored[i * DIM..(i + 1) * DIM], 4)).collect();
-        assert_eq!(answers[0].1[0], 0.0, "a stored row is at distance 0 from itself");
+        // Of a code but for rounding, a share of the squared length.
+        let rounding = if storage_type.code_bits().is_some() { 1e-4 } else { 0.0 };
+        assert!(answers[0].1[0] <= rounding, "a stored row is at distance 0 from itself");
         drop(index);
         let lazy = Index::bind(&storage(&memory), &Wanted { cache_bytes: Some(1 << 13), ..wanted.clone() }, &Task::new()).unwrap();
         let load = Index::load(&storage(&memory), None, &Params::default(), &Task::new()).unwrap();

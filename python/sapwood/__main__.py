@@ -10,6 +10,8 @@ from . import bench, build
 from .data import ROWS
 from .demo import LEAST_ROWS, run
 
+STORAGE = ("f32", "f16", "bf16", "int8", *(f"rabitq{bits}" for bits in range(3, 9)))
+
 HELP = """\
 Sapwood is a vector index that stays good while it changes.
 
@@ -176,7 +178,7 @@ def _build_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add("--id-column", metavar="NAME", help="the column of ids (default: rows are numbered)")
     add("--nulls", choices=("raise", "skip"), default="raise", help="what happens to rows without a vector (default: raise)")
     add("--metric", choices=("cosine", "l2", "ip"), help="what is near (default: cosine, or that of the index)")
-    add("--storage", choices=("f32", "f16", "bf16", "int8"), help="how vectors are kept (default: f32, or that of the index)")
+    add("--storage", choices=STORAGE, help="how vectors are kept (default: f32, or that of the index)")
     add("--commit-every", type=_count, default=build.COMMIT_ROWS, metavar="N", help="rows between two checkpoints (default: %(default)s)")
     add("--keep", type=_count, metavar="N", help="checkpoints to keep (default: 1)")
     add("--threads", type=_count, metavar="N", help="threads (default: all cores)")
@@ -206,7 +208,7 @@ def _bench_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add("--k", type=_count, default=10, metavar="N", help="neighbours a query (default: %(default)s)")
     add("--metric", choices=("cosine", "l2", "ip"), help="what is near (default: cosine)")
     add("--targets", type=_targets, default=bench.TARGETS, metavar="R,R", help="recalls to reach (default: 0.9,0.95,0.99)")
-    add("--storage", choices=("f32", "f16", "bf16", "int8"), help="how vectors are kept (default: f32)")
+    add("--storage", choices=STORAGE, help="how vectors are kept (default: f32)")
     add("--threads", type=_count, metavar="N", help="threads that build, and compute the truth (default: all cores)")
     add("--seconds", type=_seconds, default=bench.SECONDS, metavar="S", help="how long each setting is timed (default: %(default)s)")
     add("--json", action="store_true", help="print one JSON object instead of text")

@@ -34,7 +34,7 @@ _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
 _Rows: TypeAlias = ArrayLike | Any
 _Ids: TypeAlias = ArrayLike | Any
 _Progress: TypeAlias = Callable[[int, int], object] | bool | None
-_Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8"]
+_Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8", "rabitq3", "rabitq4", "rabitq5", "rabitq6", "rabitq7", "rabitq8"]
 _Path: TypeAlias = str | os.PathLike[str]
 _Paths: TypeAlias = _Path | Iterable[_Path]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     _Path: TypeAlias = str | os.PathLike[str]
     _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
-    _Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8"]
+    _Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8", "rabitq3", "rabitq4", "rabitq5", "rabitq6", "rabitq7", "rabitq8"]
     _Setting: TypeAlias = dict[str, Any]
 
 __all__ = ["Benched", "BenchedCheckpoint", "Data", "DiskRow", "bench", "bench_checkpoint", "run"]

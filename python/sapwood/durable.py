@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     _Path: TypeAlias = str | os.PathLike[str]
     _Metric: TypeAlias = Literal["cosine", "l2", "ip"]
+    _Storage: TypeAlias = Literal["f32", "f16", "bf16", "int8", "rabitq3", "rabitq4", "rabitq5", "rabitq6", "rabitq7", "rabitq8"]
     _Progress: TypeAlias = Callable[[int, int], object] | bool | None
     _Rows: TypeAlias = ArrayLike | Any
 
@@ -202,7 +203,7 @@ class Writer(_Handle):
         merge_threshold: int | None = None,
         branching: int | None = None,
         profile: Literal["memory", "disk"] | None = None,
-        storage: Literal["f32", "f16", "bf16", "int8"] | None = None,
+        storage: _Storage | None = None,
         seed: int | None = None,
         threads: int | None = None,
     ) -> None:

@@ -272,7 +272,7 @@ impl Writer<'_> {
     /// Writes the vectors that no checkpoint has yet; returns the files that this one needs, and the bytes written.
     fn write_vectors(&mut self) -> Result<(Vec<VectorFile>, u64)> {
         let (store, storage) = (self.store, self.segments.storage());
-        let layout = Layout::new(store.vectors.dim(), store.vectors.kind());
+        let layout = Layout::new(store.vectors.dim(), store.vectors.codec().kind());
         let mut writer = VectorWriter::new(&**storage, layout, FORMAT, self.generation);
         // The last place in use of each slab; rows come in ascending order.
         let mut files: Vec<(usize, usize)> = Vec::new();

@@ -117,13 +117,13 @@ pub fn open(
         Residence::Disk(cache) => cache.clone(),
         Residence::Memory => Arc::new(Cache::new(1 << 20)),
     };
-    let kind = empty.vectors.kind();
-    let layout = Layout::new(manifest.dim, kind);
+    let codec = empty.vectors.codec().clone();
+    let layout = Layout::new(manifest.dim, codec.kind());
     let source = Arc::new(DiskVectors::new(segments.clone(), cache.clone(), rows.clone(), layout, manifest.generation));
     for file in &manifest.vectors {
         source.check(file.slab, file.bytes)?;
     }
-    let vectors = Arc::new(Vectors::on_shelf(manifest.dim, kind, root.end, source));
+    let vectors = Arc::new(Vectors::on_shelf(codec, root.end, source));
     let leaves = Arc::new(Leaves::new(segments.clone(), cache, empty.pool().clone(), empty.encoder.code_bytes(), vectors.clone()));
     let mut topology = Topology::of_snapshot(snapshot);
     if matches!(residence, Residence::Memory) {

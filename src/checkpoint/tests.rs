@@ -20,12 +20,13 @@ use crate::index::{Index, Wanted};
 use crate::kernel::Kernels;
 use crate::metric::Metric;
 use crate::params::Params;
+use crate::quantize::Rotation;
 use crate::storage::{Cache, Memory, Storage};
 use crate::tree::block::Block;
 use crate::tree::inner::ChildCoder;
 use crate::tree::leaf::{Extent, Stored};
 use crate::tree::store::RowSource;
-use crate::value::ValueType;
+use crate::value::{Codec, ValueType};
 use crate::vectors::Vectors;
 
 const DIM: usize = 5;
@@ -126,7 +127,9 @@ fn records_of_rows_and_entries() {
     let root = segments.decode(manifest.root.into(), Root::decode).unwrap();
     let entries = segments.decode(root.leaf_pages[0].1, read_page).unwrap();
     let pool = Block::pool(16);
-    let vectors = Arc::new(Vectors::new(DIM, ValueType::F32));
+    let kernels = Kernels::get().unwrap();
+    let rotation = Arc::new(Rotation::new(kernels, DIM, 0));
+    let vectors = Arc::new(Vectors::new(Codec::new(kernels, Metric::L2, ValueType::F32, rotation)));
     let _lease = vectors.lease(300).unwrap();
     let changed = entries.iter().find(|entry| entry.extents.len() > 1).unwrap();
     for &extent in &changed.extents {

@@ -133,7 +133,7 @@ impl Stats {
             search: SearchTimes::default(),
             targets: TargetStats::default(),
             cache: None,
-            bytes_ids: (directory_bytes + store.table_bytes() + 8 * store.vectors.bytes() / (4 * store.vectors.dim())) as u64,
+            bytes_ids: (directory_bytes + store.table_bytes() + 8 * store.vectors.bytes() / store.vectors.row_bytes()) as u64,
         }
     }
 }

@@ -149,6 +149,9 @@ pub struct Kernels {
     pub dot_bytes: fn(query: &[i16], row: &[i8]) -> i32,
     /// `sum over j of 2^j popcount(code & plane_j)`: a 1-bit code with a 4-bit query, whose planes follow each other.
     pub popcount: fn(code: &[u64], planes: &[u64]) -> u32,
+    /// `sum query_i u_i` of whole numbers `u_i` of `bits` bits, 1 to 8: bit j of `u_i` is bit `i % 8` of byte `i / 8` of plane j, and the planes
+    /// follow each other, the lowest bits first. The length is a multiple of 64.
+    pub dot_planes: fn(query: &[f32], planes: &[u8], bits: usize) -> f32,
 }
 
 /// The table of a set whose functions, of the same names, are in scope and compiled for features beyond the baseline.
@@ -158,7 +161,8 @@ macro_rules! fenced_table {
         fenced_table!($isa,
             l2(a, b), dot(a, b), l2_rows(query, rows, out), dot_rows(query, rows, out), l2_tile(queries, rows, dim, out),
             dot_tile(queries, rows, dim, out), hadamard(values), encode(residual, reference, bits), build_table(query, table),
-            scan_sums(codes, table, out), scan(table, block, limit, estimates, lowers), dot_bytes(query, row), popcount(code, planes))
+            scan_sums(codes, table, out), scan(table, block, limit, estimates, lowers), dot_bytes(query, row), popcount(code, planes),
+            dot_planes(query, planes, bits))
     };
     ($isa:expr, $($function:ident($($argument:ident),*)),*) => {
         $crate::kernel::Kernels {
@@ -170,6 +174,38 @@ macro_rules! fenced_table {
 }
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use fenced_table;
+
+/// `dot_planes` by way of a function `run` whose number of planes is known when it is compiled, so that all running sums stay in registers.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! run_of_bits {
+    ($run:ident, $query:expr, $planes:expr, $bits:expr) => {{
+        debug_assert!($query.len().is_multiple_of(64) && 8 * $planes.len() == $bits * $query.len() && (1..=8).contains(&$bits));
+        match $bits {
+            1 => $run::<1>($query, $planes),
+            2 => $run::<2>($query, $planes),
+            3 => $run::<3>($query, $planes),
+            4 => $run::<4>($query, $planes),
+            5 => $run::<5>($query, $planes),
+            6 => $run::<6>($query, $planes),
+            7 => $run::<7>($query, $planes),
+            _ => $run::<8>($query, $planes),
+        }
+    }};
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use run_of_bits;
+
+/// Planes of `stride` bytes each, in chunks of `N` bytes.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+fn planes_of<const BITS: usize, const N: usize>(planes: &[u8], stride: usize) -> [&[[u8; N]]; BITS] {
+    let mut rest = planes;
+    std::array::from_fn(|_| {
+        let (plane, others) = rest.split_at(stride);
+        rest = others;
+        plane.as_chunks::<N>().0
+    })
+}
 
 impl Kernels {
     /// The kernels of this process: the fastest set the processor has, or the one that `SAPWOOD_ISA` names.

@@ -21,6 +21,7 @@ pub static KERNELS: Kernels = Kernels {
     scan,
     dot_bytes,
     popcount,
+    dot_planes,
 };
 
 const LANES: usize = 8;
@@ -221,4 +222,22 @@ pub(super) fn popcount_body(code: &[u64], planes: &[u64]) -> u32 {
 
 pub(super) fn popcount(code: &[u64], planes: &[u64]) -> u32 {
     popcount_body(code, planes)
+}
+
+fn dot_planes(query: &[f32], planes: &[u8], bits: usize) -> f32 {
+    debug_assert!(query.len().is_multiple_of(64) && 8 * planes.len() == bits * query.len());
+    let (chunks, _) = query.as_chunks::<LANES>();
+    let mut total = 0.0;
+    // From the highest bits on: doubling is exact.
+    for plane in planes.chunks_exact((query.len() / 8).max(1)).rev() {
+        let mut sums = [0.0f32; LANES];
+        for (values, &byte) in chunks.iter().zip(plane) {
+            for lane in 0..LANES {
+                let chosen = 0u32.wrapping_sub(u32::from(byte >> lane & 1));
+                sums[lane] += f32::from_bits(values[lane].to_bits() & chosen);
+            }
+        }
+        total = 2.0 * total + sums.iter().sum::<f32>();
+    }
+    total
 }

@@ -1,7 +1,7 @@
 //! One suite for every instruction set: each check runs for each set that this processor has, portable kernels included.
 //!
 //! Float tolerances, with `e` = `f32::EPSILON` and `S` the sum of the absolute terms:
-//! - `l2`, `dot`, their rows and tiles, and the sums of `encode`: `(n / 8 + 4) e S`, what four lanes can lose in the worst case;
+//! - `l2`, `dot`, their rows and tiles, `dot_planes`, and the sums of `encode`: `(n / 8 + 4) e S`, what four lanes can lose in the worst case;
 //! - `hadamard`, `build_table`, the bits of `encode`: none, the same bits as the portable kernels;
 //! - `scan_sums`, `dot_bytes`, `popcount`: none, they are integers;
 //! - `scan`: `8 e` of the sum of the absolute terms of a bound; entries that close to the limit may or may not be reported.
@@ -385,6 +385,26 @@ fn products_of_bytes_are_exact() {
             let (query, row) = (Cut::new(&query, seed % 32, i16::MAX), Cut::new(&row, seed % 64, i8::MAX));
             for set in sets() {
                 assert_eq!(Ok((set.dot_bytes)(query.get(), row.get())), want, "{} {length}", set.isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_bit_planes_at_all_lengths_and_alignments() {
+    for length in (0..=1536).step_by(64).chain([4096, 65_536]) {
+        for bits in 1..=8 {
+            for offset in 0..16 {
+                let query = cut(&values(length, length + bits + offset), offset);
+                // All ones at last: the largest numbers.
+                let planes = if offset == 15 { vec![255; bits * length / 8] } else { bytes(bits * length / 8, offset) };
+                let planes = Cut::new(&planes, (offset * 7) % 16, 0x5a);
+                let bit = |j: usize, i: usize| planes.get()[j * length / 8 + i / 8] >> (i % 8) & 1;
+                let number = |i: usize| (0..bits).map(|j| u32::from(bit(j, i)) << j).sum::<u32>();
+                let want = exact(query.get().iter().enumerate().map(|(i, &q)| f64::from(q) * f64::from(number(i))));
+                for set in sets() {
+                    close(set, &format!("{bits} planes of {length}"), (set.dot_planes)(query.get(), planes.get(), bits), want);
+                }
             }
         }
     }

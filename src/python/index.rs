@@ -65,9 +65,13 @@ const LONG: usize = 4096;
 ///     A node with more children is split, 4 to 1,048,576.
 /// profile : {"memory", "disk"}, default "memory"
 ///     Small leaves, or leaves large enough to be worth a read from disk.
-/// storage : {"f32", "f16", "bf16", "int8"}, default "f32"
-///     How stored vectors keep their values: as they came, in half the bytes or (with one scale a row) in a quarter. Distances are exactly
-///     those of what is stored, which `get` returns.
+/// storage : {"f32", "f16", "bf16", "int8", "rabitq3", ..., "rabitq8"}, default "f32"
+///     How vectors are stored: as they came (4 bytes a dimension), in half floats (2), as whole numbers with one scale a row (1), or as codes
+///     of 3 to 8 bits a dimension (extended RaBitQ; 3/8 to 1, and 8 bytes a row; dimensions count up to the next multiple of 64, at
+///     least 128). Distances are those of what is stored, which `get` returns: exactly, or of codes within the rounding of float32, some
+///     millionths of the squared lengths. Of 200,000 text embeddings of 384 dimensions, scanned so widely that "f32" finds 0.997 of the ten
+///     nearest, "rabitq8" finds 0.993, "rabitq6" 0.981, "rabitq5" 0.964, "rabitq4" 0.939 and "rabitq3" 0.895. A recall target counts
+///     neighbours by what is stored.
 /// seed : int, default 0
 ///     Seed of the rotation and of every clustering, 0 to 2**64 - 1.
 /// threads : int, optional

@@ -22,7 +22,7 @@ pub struct IndexArguments<'a, 'py> {
     pub branching: Option<&'a Bound<'py, PyAny>>,
     /// "memory" or "disk".
     pub profile: Option<&'a Bound<'py, PyAny>>,
-    /// "f32", "f16", "bf16" or "int8".
+    /// One of [`ValueType::NAMES`].
     pub storage: Option<&'a Bound<'py, PyAny>>,
     /// Seed of rotation and clustering.
     pub seed: Option<&'a Bound<'py, PyAny>>,
@@ -52,7 +52,7 @@ impl IndexArguments<'_, '_> {
     }
 
     fn storage(&self) -> PyResult<ValueType> {
-        let wanted = "\"f32\", \"f16\", \"bf16\" or \"int8\"";
+        let wanted = ValueType::NAMES;
         let Some(value) = self.storage else { return Ok(ValueType::default()) };
         let name = text("storage", value, wanted)?;
         Ok(ValueType::from_name(&name).ok_or_else(|| Error::invalid("storage", wanted, format!("{name:?}")))?)

@@ -1,4 +1,4 @@
-//! From a vector to a code: a random rotation, then RaBitQ.
+//! From a vector to a code: a random rotation, then RaBitQ: one bit a dimension in posting lists, [several](extended) in place of vectors.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `x_i = +-1/2` | the code: the sign of `r_i` |
 //! | `f_add`, `f_rescale`, `f_error` | a code's factors |
 
+pub mod extended;
 pub mod rabitq;
 pub mod rotation;
 

@@ -13,6 +13,7 @@ use super::topk::TopK;
 use crate::error::Result;
 use crate::params::Rerank;
 use crate::tree::store::Store;
+use crate::value::QuerySums;
 use crate::vectors::Row;
 
 /// Candidates ahead whose vector is fetched while one is compared.
@@ -24,8 +25,13 @@ impl Searcher<'_> {
     /// Writes the neighbours of `query` among `rows`, each compared exactly.
     pub fn search_rows(&mut self, rows: &[Row], query: &[f32], k: usize, ids: &mut [i64], distances: &mut [f32]) -> Result<Cost> {
         let began = Instant::now();
+        let store = self.store;
         self.prepared.copy_from_slice(query);
-        self.store.metric.prepare(&mut self.prepared);
+        store.metric.prepare(&mut self.prepared);
+        if store.vectors.codec().is_coded() {
+            store.rotation.rotate(&self.prepared, &mut self.target.rotated);
+            self.sums = store.vectors.codec().sums(&self.target.rotated);
+        }
         let mut best = TopK::new(k);
         for (distance, &row) in self.compare(rows)?.into_iter().zip(rows) {
             best.push(distance, self.id(row)?);
@@ -36,7 +42,12 @@ impl Searcher<'_> {
 
     /// The distance of the query to `row`.
     pub(super) fn exact(&mut self, row: Row) -> Result<f32> {
-        exact(self.store, &self.prepared, row, &mut self.room)
+        let asked = Asked { store: self.store, prepared: &self.prepared, rotated: &self.target.rotated, sums: &self.sums };
+        asked.distance(row, &mut self.room)
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked { store: self.store, prepared: &self.prepared, rotated: &self.target.rotated, sums: &self.sums }
     }
 
     /// Drops the candidates beyond `limit`; the nearest by estimate come first.
@@ -105,11 +116,11 @@ impl Searcher<'_> {
 
     /// The distances of `rows`, in their order; with the team where there are many.
     fn compare(&mut self, rows: &[Row]) -> Result<Vec<f32>> {
-        let (store, prepared) = (self.store, &self.prepared);
+        let asked = self.asked();
         let some = |rows: &[Row]| -> Result<Vec<f32>> {
-            store.vectors.expect(rows.iter().copied())?;
-            let mut room = Vec::new();
-            rows.iter().map(|&row| exact(store, prepared, row, &mut room)).collect()
+            asked.store.vectors.expect(rows.iter().copied())?;
+            let mut room = Room::default();
+            rows.iter().map(|&row| asked.distance(row, &mut room)).collect()
         };
         let Some(team) = self.team.filter(|_| rows.len() >= SHARED_VECTORS) else { return some(rows) };
         let parts: Vec<&[Row]> = rows.chunks(rows.len().div_ceil(team.threads)).collect();
@@ -136,9 +147,33 @@ impl Searcher<'_> {
     }
 }
 
-/// The distance of `prepared` to `row`; +inf where it overflows to what is not a number, as [`exact_search`](super::exact_search) has it.
-pub(super) fn exact(store: &Store, prepared: &[f32], row: Row, room: &mut Vec<f32>) -> Result<f32> {
-    let vector = store.vectors.get(row, room)?;
-    let distance = store.metric.distance(store.kernels, prepared, vector);
-    Ok(if distance.is_nan() { f32::INFINITY } else { distance })
+/// Where a row is read from disk to, and decoded.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    words: Vec<u32>,
+    values: Vec<f32>,
+}
+
+/// A query, as rows are compared with it.
+#[derive(Debug, Clone, Copy)]
+struct Asked<'a> {
+    store: &'a Store,
+    prepared: &'a [f32],
+    rotated: &'a [f32],
+    sums: &'a QuerySums,
+}
+
+impl Asked<'_> {
+    /// The distance to the stored vector; +inf where it overflows to what is not a number, as [`exact_search`](super::exact_search) has it. Codes
+    /// are compared as they are, without being decoded.
+    #[inline]
+    fn distance(&self, row: Row, room: &mut Room) -> Result<f32> {
+        let (store, codec) = (self.store, self.store.vectors.codec());
+        let distance = if codec.is_coded() {
+            codec.distance(self.rotated, self.sums, store.vectors.raw(row, &mut room.words)?)
+        } else {
+            store.metric.distance(store.kernels, self.prepared, store.vectors.get(row, &mut room.values)?)
+        };
+        Ok(if distance.is_nan() { f32::INFINITY } else { distance })
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::front::Front;
+use super::rank::Room;
 use super::seen::Seen;
 use super::spread::Team;
 use super::target::Stop;
@@ -27,6 +28,7 @@ use crate::tree::navigate::{Choice, Order, navigate};
 use crate::tree::rounds::Rounds;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
+use crate::value::QuerySums;
 use crate::vectors::{NO_ROW, Row};
 
 /// What a query asks for, beside its vector.
@@ -118,9 +120,10 @@ impl Candidate {
 pub struct Searcher<'a> {
     pub(super) store: &'a Store,
     pub(super) prepared: Vec<f32>,
-    /// For a vector that is on disk.
-    pub(super) room: Vec<f32>,
+    pub(super) room: Room,
     pub(super) target: Target,
+    /// What comparing the target's vector with codes needs, where rows are codes.
+    pub(super) sums: QuerySums,
     pub(super) seen: Seen,
     pub(super) candidates: Vec<Candidate>,
     /// Says when it is enough, where the beam doesn't.
@@ -152,8 +155,9 @@ impl<'a> Searcher<'a> {
         Self {
             store,
             prepared: vec![0.0; store.vectors.dim()],
-            room: Vec::new(),
+            room: Room::default(),
             target: Target::new(store.padded()),
+            sums: QuerySums::default(),
             seen: Seen::default(),
             candidates: Vec::new(),
             front: None,
@@ -196,6 +200,7 @@ impl<'a> Searcher<'a> {
         self.prepared.copy_from_slice(query);
         store.metric.prepare(&mut self.prepared);
         self.target.aim(store.kernels, &store.rotation, &self.prepared);
+        self.sums = store.vectors.codec().sums(&self.target.rotated);
         self.seen.clear();
         self.candidates.clear();
         self.front = None;

@@ -28,6 +28,7 @@ use crate::metric::Metric;
 use crate::params::Params;
 use crate::quantize::{Encoder, Factors, Form, Rotation};
 use crate::tree::navigate::Order;
+use crate::value::Codec;
 use crate::vectors::{Row, Vectors, Words};
 
 /// An index's data. See the module's page.
@@ -40,7 +41,7 @@ pub struct Store {
     /// The options it was made with.
     pub params: Params,
     /// Prepared vectors to the space of centroids and codes.
-    pub rotation: Rotation,
+    pub rotation: Arc<Rotation>,
     /// Full vectors by row, prepared.
     pub vectors: Arc<Vectors>,
     /// External ids by row.
@@ -116,7 +117,7 @@ pub struct State {
 impl Store {
     /// An empty index: a root with one empty leaf.
     pub fn new(kernels: &'static Kernels, dim: usize, metric: Metric, params: Params) -> Self {
-        let rotation = Rotation::new(kernels, dim, params.seed);
+        let rotation = Arc::new(Rotation::new(kernels, dim, params.seed));
         let padded = rotation.padded();
         let form = if metric == Metric::L2 { Form::Distance } else { Form::Product };
         let coder = ChildCoder::new(kernels, padded, metric == Metric::Cosine);
@@ -133,7 +134,7 @@ impl Store {
         Self {
             kernels,
             metric,
-            vectors: Arc::new(Vectors::new(dim, params.storage)),
+            vectors: Arc::new(Vectors::new(Codec::new(kernels, metric, params.storage, rotation.clone()))),
             params,
             ids: Words::default(),
             encoder: Encoder::new(kernels, form, padded),

@@ -259,7 +259,7 @@ FORGED = [
     *[{"vectors": lambda files, count=count: files[0].update(bytes=count)} for count in HUGE],
     *[{"vectors": lambda files, count=count: files[0].update(slab=count)} for count in (*HUGE, "../../outside")],
     *[{"config": lambda config, key=key: config.update({key: 2**60})} for key in ("spill", "split_threshold", "branching")],
-    *[{"config": lambda config, kind=kind: config.update(storage=kind)} for kind in ("f64", "", "f16", 3)],
+    *[{"config": lambda config, kind=kind: config.update(storage=kind)} for kind in ("f64", "", "f16", "rabitq4", "rabitq9", 3)],
     *[{key: "nonsense"} for key in ("root", "segments", "vectors", "config", "created", "format")],
 ]
 

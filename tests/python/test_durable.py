@@ -46,7 +46,7 @@ def path(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("storage", ["f32", "f16", "bf16", "int8"])
+@pytest.mark.parametrize("storage", ["f32", "f16", "bf16", "int8", "rabitq3", "rabitq4", "rabitq8"])
 @pytest.mark.parametrize("spill", [0, 1])
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_handle_answers_as_the_index_that_was_committed(tmp_path, metric, spill, storage):

@@ -47,6 +47,7 @@ OPTIONS = {
     "threads": [0, -1, 1025, 2**70],
     "metric": ["euclid", "", "L2"],
     "profile": ["gpu", ""],
+    "storage": ["f64", "", "rabitq", "rabitq2", "rabitq9", "RABITQ4"],
 }
 
 

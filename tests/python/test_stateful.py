@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import sapwood as sw
-from conftest import EXACT, METRICS, STRESS
+from conftest import EXACT, METRICS, STRESS, assert_same_up_to_ties
 
 DIM = 6
 # Few ids, so that additions replace and removals hit; and the largest one, after which the counter has no more to give.
@@ -46,14 +46,25 @@ def balance(index):
 class Machine(RuleBasedStateMachine):
     """An index of tiny leaves beside the plainest model of it."""
 
-    @initialize(metric=st.sampled_from(METRICS), spill=st.integers(0, 1), split=st.sampled_from([8, 16, 40]), wait=st.booleans())
-    def make(self, metric, spill, split, wait):
+    @initialize(
+        metric=st.sampled_from(METRICS),
+        spill=st.integers(0, 1),
+        split=st.sampled_from([8, 16, 40]),
+        wait=st.booleans(),
+        storage=st.sampled_from(["f32", "f32", "rabitq3", "rabitq4", "rabitq8"]),
+    )
+    def make(self, metric, spill, split, wait, storage):
         self.metric, self.model, self.next = metric, {}, 0
+        self.coded = storage != "f32"
         # Balanced after each step, or whenever the background threads come to it.
         self.wait = wait
-        self.index = sw.Index(DIM, metric, spill=spill, split_threshold=split, branching=4, threads=2)
+        self.index = sw.Index(DIM, metric, spill=spill, split_threshold=split, branching=4, threads=2, storage=storage)
 
     def store(self, ids, rows):
+        ids = list(ids)
+        if self.coded and ids:
+            # From here on these are the rows, to the last bit.
+            rows = self.index.get(ids)
         for id, row in zip(ids, rows, strict=True):
             self.model[id] = row
             self.next = max(self.next, id + 1)
@@ -113,9 +124,14 @@ class Machine(RuleBasedStateMachine):
         truth = sw.exact_search(rows, queries, k, self.metric)
         wanted = np.where(truth.ids >= 0, ids[truth.ids] if len(ids) else -1, -1)
         found = self.index.search(queries, k, filter=filter, **EXACT)
-        # Distances come from the same stored rows, so they are equal to the last bit, and ties are ordered by id.
-        np.testing.assert_array_equal(found.distances, truth.distances)
-        np.testing.assert_array_equal(found.ids, wanted)
+        if self.coded:
+            # Distances to codes are computed another way, and rounded by a share of the squared lengths.
+            longest = 1 + np.square(queries).sum(1).max() + np.square(rows).sum(1).max(initial=0)
+            assert_same_up_to_ties(found, (wanted, truth.distances), rtol=0, atol=4e-6 * longest)
+        else:
+            # Distances come from the same stored rows, so they are equal to the last bit, and ties are ordered by id.
+            np.testing.assert_array_equal(found.distances, truth.distances)
+            np.testing.assert_array_equal(found.ids, wanted)
         # With the usual settings nothing dead, nothing twice and nothing that the filter forbids.
         for row, values in zip(*self.index.search(queries, k, filter=filter), strict=True):
             real = row[row >= 0]
@@ -127,7 +143,7 @@ class Machine(RuleBasedStateMachine):
     def get(self, seed):
         ids = np.random.default_rng(seed).choice(sorted(self.model), 10)
         rows = np.array([self.model[id] for id in ids.tolist()])
-        if self.metric == "cosine":
+        if self.metric == "cosine" and not self.coded:
             norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
             np.testing.assert_allclose(self.index.get(ids), rows / np.where(norms > 0, norms, 1), atol=1e-6)
         else:

@@ -7,12 +7,14 @@
 
 #![allow(unsafe_code)]
 
+mod planes;
 mod products;
 mod scan;
 pub(super) mod transform;
 
 use std::arch::x86_64::*;
 
+use self::planes::dot_planes;
 use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use self::transform::{build_table, encode, hadamard};

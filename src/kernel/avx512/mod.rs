@@ -8,11 +8,13 @@
 
 #![allow(unsafe_code)]
 
+mod planes;
 mod products;
 mod scan;
 
 use std::arch::x86_64::*;
 
+use self::planes::dot_planes;
 use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use super::avx2;

@@ -46,7 +46,7 @@ fn fold(vector: Vector) -> __m256 {
 /// The sum of all lanes: halves first, then the tree of AVX2.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn total(vector: Vector) -> f32 {
+pub(super) fn total(vector: Vector) -> f32 {
     avx2::total(fold(vector))
 }
 

@@ -11,12 +11,14 @@
 // Where the target has NEON anyway, its functions are safe to call; the table of functions is written for those where not.
 #![allow(unused_unsafe)]
 
+mod planes;
 mod products;
 mod scan;
 mod transform;
 
 use std::arch::aarch64::*;
 
+use self::planes::dot_planes;
 use self::products::{dot, dot_bytes, dot_rows, dot_tile, l2, l2_rows, l2_tile};
 use self::scan::{scan, scan_sums};
 use self::transform::{encode, hadamard};
