@@ -59,9 +59,7 @@ def _work(bench: Bench, child: Child, kind: str, name: str, target: float) -> Wo
     points: list[tuple[float, float, Setting]] = []
     for beam in bench.parameters["beams"]:
         setting: Setting = {"beam": beam}
-        answer = child.call(
-            "batch_of", kind=kind, queries=name, k=bench.parameters["k"], setting=setting, threads=bench.definition.threads
-        )
+        answer = child.call("batch_of", kind=kind, queries=name, k=bench.parameters["k"], setting=setting, threads=bench.definition.threads)
         points = [*points[-1:], (answer["recall"], answer["scanned"], setting)]
         if answer["recall"] >= target:
             break
