@@ -80,7 +80,8 @@ def grow(ours: Ours, upto: int, batch: int, truth: dict[str, str], threads: int,
 def slide(ours: Ours, window: int, upto: int, batch: int, k: int, threads: int, options: Setting) -> Answer:
     """Move the index on to the `window` rows before `upto`, a batch removed for each that is added.
 
-    Another is built of the same rows at once; both are balanced. Searches of either (`batch_of`) are held against the true neighbours among these rows. Ids are row numbers.
+    Another is built of the same rows at once; both are balanced. Searches of either
+    (`batch_of`) are held against the true neighbours among these rows. Ids are row numbers.
     """
     ours.use("changed")
     if ours.index is None:
