@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..bench import Bench
-from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, time_order, turnover
+from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, targets, time_order, turnover
 
 EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "build": build.run,
@@ -18,8 +18,9 @@ EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "parquet": parquet.run,
     "search": search.run,
     "single-adds": single_adds.run,
+    "targets": targets.run,
     "time-order": time_order.run,
     "turnover": turnover.run,
 }
 # These say nothing without our index: there is no peer side to them.
-NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "time-order", "turnover"}
+NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "targets", "time-order", "turnover"}
