@@ -1,5 +1,6 @@
 //! The index in memory: the handle that people hold, a thin composition of the tree, its balancer and a pool of threads.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Once, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -47,6 +48,8 @@ struct Core {
     store: Arc<Store>,
     balancer: Balancer,
     readers: Pool,
+    /// Batches of queries that the readers' pool is at work on.
+    batches: AtomicUsize,
     writers: Pool,
     /// The directory that it is bound to.
     home: Option<Home>,
@@ -84,7 +87,8 @@ impl Index {
         let balancer = Balancer::new(store.clone(), params.thread_count(), params.background);
         let (readers, writers, noted, spent) = (OnceLock::new(), OnceLock::new(), Once::new(), Spent::default());
         let targets = Targets::read(table, &store);
-        let core = Core { store, balancer, readers, writers, home, held, disk, noted, spent, targets };
+        let batches = AtomicUsize::new(0);
+        let core = Core { store, balancer, readers, batches, writers, home, held, disk, noted, spent, targets };
         Self { dim, metric, params, core: ArcSwapOption::from_pointee(core) }
     }
 

@@ -27,9 +27,6 @@ use crate::value::{Codec, ValueType};
 /// Number of a stored row; dense, used again after the row died.
 pub type Row = u32;
 
-/// Stands where there is no row: no row has this number.
-pub const NO_ROW: Row = Row::MAX;
-
 /// Rows of the first slab; each further one is twice as large.
 const FIRST: usize = 1024;
 const SLABS: usize = 22;
@@ -199,7 +196,8 @@ impl Vectors {
         let reused = count.min(numbers.free.len());
         let fresh = count - reused;
         let end = numbers.next as usize + fresh;
-        if end >= NO_ROW as usize {
+        // The largest number is kept for "no row".
+        if end >= Row::MAX as usize {
             return Err(Error::invalid("vectors", format!("at most {} rows in an index", Row::MAX - 1), end.to_string()));
         }
         if end > 0 {

@@ -1,7 +1,7 @@
 //! Queries of an index: a batch is cut into parts, one a thread, and each is answered on one version of the tree.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rayon::prelude::*;
@@ -34,14 +34,15 @@ pub struct SearchResult {
 
 /// An allow list of at most so many ids is compared exactly, id by id.
 const DIRECT: usize = 8192;
-/// Queries so far and where their time went, summed over threads.
+
+/// The counters behind [`SearchTimes`].
 #[derive(Debug, Default)]
 pub struct Spent {
     queries: AtomicU64,
     nanoseconds: [AtomicU64; 3],
 }
 
-/// Queries so far and where their time went, summed over threads.
+/// Queries so far and where their time went, summed over queries: of one that several threads share, from its begin to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SearchTimes {
     /// Queries answered.
@@ -88,6 +89,22 @@ struct Work<'a> {
     plan: &'a Plan<'a>,
     team: Team<'a>,
     task: &'a Task,
+}
+
+/// Counts one more until it is dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Index {
@@ -166,12 +183,14 @@ impl Core {
         result: &mut SearchResult,
         task: &Task,
     ) -> Result<Cost> {
-        let threads = threads.unwrap_or(self.store.params.thread_count());
+        let most = self.store.params.thread_count();
+        let threads = threads.unwrap_or(most);
         let part = queries.len().div_ceil(threads).max(1);
         let parts = result.ids.chunks_mut(part * k).zip(result.distances.chunks_mut(part * k)).enumerate();
-        // Threads that no query needs help with large ones.
+        // Threads that no query needs help with large ones; but not those that are at work on a batch, for whose end one would wait.
+        let spare = if self.batches.load(Ordering::Relaxed) == 0 { threads.min(most) / queries.len().max(1) } else { 1 };
         let pool = || self.pool(&self.readers, "search", None);
-        let work = Work { plan, team: Team { threads: threads / queries.len().max(1), pool: &pool }, task };
+        let work = Work { plan, team: Team { threads: spare, pool: &pool }, task };
         let one = |(number, (ids, distances)): (usize, (&mut [i64], &mut [f32]))| {
             let range = number * part..(number * part + ids.len() / k);
             self.run_part(queries.slice(range), k, &work, ids, distances)
@@ -179,6 +198,7 @@ impl Core {
         let pool = if threads > 1 && queries.len() > 1 { pool() } else { None };
         let costs: Result<Vec<Cost>> = match pool {
             Some(pool) => {
+                let _counted = Counted::new(&self.batches);
                 let parts: Vec<_> = parts.collect();
                 pool.install(|| parts.into_par_iter().map(one).collect())
             }

@@ -70,7 +70,8 @@ const LONG: usize = 4096;
 ///     of 3 to 8 bits a dimension (extended RaBitQ; 3/8 to 1, and 8 bytes a row; dimensions count up to the next multiple of 64, at
 ///     least 128). Distances are those of what is stored, which `get` returns: exactly, or of codes within the rounding of float32, some
 ///     millionths of the squared lengths. Of 200,000 text embeddings of 384 dimensions, scanned so widely that "f32" finds 0.997 of the ten
-///     nearest, "rabitq8" finds 0.993, "rabitq6" 0.981, "rabitq5" 0.964, "rabitq4" 0.939 and "rabitq3" 0.895. A recall target counts
+///     nearest, "rabitq8" finds 0.993, "rabitq6" 0.981, "rabitq5" 0.964, "rabitq4" 0.939 and "rabitq3" 0.895. The error of a
+///     code is a share of its row's length: under "l2", centre rows that are much nearer to each other than to the origin, or keep floats. A recall target counts
 ///     neighbours by what is stored.
 /// seed : int, default 0
 ///     Seed of the rotation and of every clustering, 0 to 2**64 - 1.
@@ -264,7 +265,8 @@ impl PyIndex {
     /// levels : list of dict, optional
     ///     Exceptions by level, the root's children first: any of ``tau``, ``least``, ``most``, ``least_percent``; None for no exception.
     /// threads : int, optional
-    ///     Threads for a batch, which its queries share out; a single query uses them where it is large. Default: the index's.
+    ///     Threads for a batch, which its queries share out; a single query uses them where it
+    ///     is large, if no batch does. Then another neighbour may be missed than with one thread. Default: the index's.
     /// timeout : float, optional
     ///     Seconds after which `TimeoutError` is raised.
     /// progress : callable or bool, optional
@@ -404,8 +406,8 @@ impl PyIndex {
     ///     for searches with `recall`, rows that stood for queries, and how long it took (all 0 before the first such search; 0 seconds
     ///     where a checkpoint had it); ``target_leaves_90``, ``target_leaves_95``, ``target_leaves_99``: leaves that such a search for ten
     ///     neighbours scans on average; ``queries`` and ``route_seconds``, ``scan_seconds``, ``rerank_seconds``: searches so far, and
-    ///     the time spent on choosing leaves, scanning them and comparing exactly, over all threads; ``bytes_vectors``, ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum
-    ///     ``bytes``: memory.
+    ///     the time spent on choosing leaves, scanning them and comparing exactly, summed over queries; ``bytes_vectors``,
+    ///     ``bytes_postings``, ``bytes_tree``, ``bytes_ids`` and their sum ``bytes``: memory.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         results::stats(py, &quick(py, || self.core.stats())?)
     }

@@ -84,9 +84,15 @@ fn level(queries: &[Vec<State>], weights: [f64; NUMBERS]) -> [f64; NUMBERS] {
     let kth: Vec<f64> = queries.iter().filter_map(|states| states.last()).map(|state| state.numbers[KTH]).collect();
     let mean = kth.iter().sum::<f64>() / kth.len() as f64;
     let deviation = (kth.iter().map(|kth| (kth - mean).powi(2)).sum::<f64>() / kth.len() as f64).sqrt();
+    // Neighbours that are all equally far say nothing.
+    if deviation <= 1e-9 * mean.abs() {
+        return weights;
+    }
+    // About the mean, so that forecasts stay where limits are looked for, wherever distances have their zero.
     let tilted = |tilt: f64| {
         let mut weights = weights;
-        weights[KTH] += tilt / deviation.max(f64::MIN_POSITIVE);
+        weights[KTH] += tilt / deviation;
+        weights[0] -= tilt * mean / deviation;
         weights
     };
     let (mut low, mut high) = (0.0, MOST_TILT);
@@ -267,6 +273,27 @@ mod tests {
             assert!(hard > target - 0.015, "hard ones: {hard} for {target}");
             // Two leaves at a time are many for easy ones: of some they find much more, or less.
             assert!((easy - target).abs() < 0.08, "easy ones: {easy} for {target}");
+        }
+    }
+
+    #[test]
+    fn where_distances_have_their_zero_changes_nothing() {
+        let moved = |by: f32| {
+            let mut traces = traces(600, 5);
+            let sights = traces.iter_mut().flat_map(|trace| &mut trace.sights).flatten();
+            for sight in sights {
+                for distance in [&mut sight.next, &mut sight.kth, &mut sight.spread, &mut sight.first] {
+                    *distance += by;
+                }
+            }
+            rule(&traces, &[], 0, 10).unwrap()
+        };
+        let rule = moved(0.0);
+        // As under "ip", where near means far below zero, and as far from all rows under "l2".
+        for other in [moved(-20.0), moved(20.0)] {
+            for (a, b) in rule.leaves.iter().zip(other.leaves) {
+                assert!((a - b).abs() < 0.05 * a + 0.2, "{:?} and {:?}", rule.leaves, other.leaves);
+            }
         }
     }
 

@@ -99,10 +99,10 @@ impl Front {
         self.passed += 1;
     }
 
-    /// Notes that the filter turned a row away that might have been near.
+    /// Notes that the filter turned rows away that might have been near.
     #[inline]
-    pub fn refuse(&mut self) {
-        self.refused += 1;
+    pub fn refuse(&mut self, rows: u32) {
+        self.refused += u64::from(rows);
     }
 
     fn sight(&self, nearest: &TopK, next: f32) -> Sight {

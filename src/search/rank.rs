@@ -42,12 +42,8 @@ impl Searcher<'_> {
 
     /// The distance of the query to `row`.
     pub(super) fn exact(&mut self, row: Row) -> Result<f32> {
-        let asked = Asked { store: self.store, prepared: &self.prepared, rotated: &self.target.rotated, sums: &self.sums };
-        asked.distance(row, &mut self.room)
-    }
-
-    fn asked(&self) -> Asked<'_> {
-        Asked { store: self.store, prepared: &self.prepared, rotated: &self.target.rotated, sums: &self.sums }
+        let Self { store, prepared, target, sums, room, .. } = self;
+        Asked { store, prepared, rotated: &target.rotated, sums }.distance(row, room)
     }
 
     /// Drops the candidates beyond `limit`; the nearest by estimate come first.
@@ -116,7 +112,7 @@ impl Searcher<'_> {
 
     /// The distances of `rows`, in their order; with the team where there are many.
     fn compare(&mut self, rows: &[Row]) -> Result<Vec<f32>> {
-        let asked = self.asked();
+        let asked = Asked { store: self.store, prepared: &self.prepared, rotated: &self.target.rotated, sums: &self.sums };
         let some = |rows: &[Row]| -> Result<Vec<f32>> {
             asked.store.vectors.expect(rows.iter().copied())?;
             let mut room = Room::default();

@@ -29,7 +29,7 @@ use crate::tree::rounds::Rounds;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::store::Store;
 use crate::value::QuerySums;
-use crate::vectors::{NO_ROW, Row};
+use crate::vectors::Row;
 
 /// What a query asks for, beside its vector.
 #[derive(Debug, Clone)]
@@ -135,8 +135,8 @@ pub struct Searcher<'a> {
     pub(super) ceiling: f32,
     /// Whether all that is met is kept for another searcher, which takes it in: a row's second meeting too.
     pub(super) helps: bool,
-    /// Whether rows that the filter turns away are kept as candidates without a row, for a front that counts them.
-    pub(super) keeps_refused: bool,
+    /// Of a searcher that helps: the places of leaves where the filter turned rows away, and how many.
+    pub(super) refused: Vec<(u32, u32)>,
 }
 
 /// Leaves whose way from memory is begun together: each step of it is a read that depends on the one before.
@@ -152,11 +152,16 @@ const BLOCKS_AHEAD: usize = 3;
 impl<'a> Searcher<'a> {
     /// A searcher over `store`.
     pub fn new(store: &'a Store) -> Self {
+        Self::aimed(store, Target::new(store.padded()))
+    }
+
+    /// One that needs no aim.
+    pub(super) fn aimed(store: &'a Store, target: Target) -> Self {
         Self {
             store,
             prepared: vec![0.0; store.vectors.dim()],
             room: Room::default(),
-            target: Target::new(store.padded()),
+            target,
             sums: QuerySums::default(),
             seen: Seen::default(),
             candidates: Vec::new(),
@@ -165,7 +170,7 @@ impl<'a> Searcher<'a> {
             team: None,
             ceiling: f32::INFINITY,
             helps: false,
-            keeps_refused: false,
+            refused: Vec::new(),
         }
     }
 
@@ -406,10 +411,7 @@ impl<'a> Searcher<'a> {
                 continue;
             }
             if !self.accepts(request.filter, row)? {
-                if self.keeps_refused {
-                    self.candidates.push(Candidate { estimate, lower, row: NO_ROW, leaf: self.leaf() });
-                }
-                self.front.iter_mut().for_each(Front::refuse);
+                self.refuse();
                 continue;
             }
             if request.without != Some(row) {
@@ -417,6 +419,18 @@ impl<'a> Searcher<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Notes that the filter turned a row away that might have been near.
+    fn refuse(&mut self) {
+        self.front.iter_mut().for_each(|front| front.refuse(1));
+        if self.helps {
+            let leaf = self.leaf();
+            match self.refused.last_mut() {
+                Some((last, count)) if *last == leaf => *count += 1,
+                _ => self.refused.push((leaf, 1)),
+            }
+        }
     }
 
     /// The place of the leaf that was entered last.

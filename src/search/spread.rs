@@ -2,20 +2,18 @@
 //!
 //! The problem: who asks one question at a time has one core at work; but an answer should not depend on how many worked on it.
 //! The rule of use: [`Searcher::with_team`] gives a searcher threads to share work with. The leaves are dealt out in turn, each thread scans its own
-//! in their order, and what was met is taken in one after the other as if one thread had scanned them all. Only where an error bound fails may
-//! another row be missed than with one thread, since limits come from other meetings of the same rows.
+//! in their order, and what was met is taken in one after the other as if one thread had scanned them all.
 //! The hazard: a thread knows no bound but that of its own leaves and the one from before, so it meets more; and what was scanned beyond where
-//! a recall target ends was in vain. Therefore nothing small is shared.
+//! a recall target ends was in vain. Therefore nothing small is shared. And a thread's bound may come from another meeting of a row, in the other of
+//! its two leaves, than the one that counts: so where a bound is wrong, or where estimates decide, another row may be lost than with one thread.
 
 use rayon::prelude::*;
 
-use super::front::Front;
 use super::scan::{Candidate, Request, Searcher};
 use super::topk::TopK;
 use crate::error::Result;
 use crate::tree::navigate::Choice;
 use crate::tree::snapshot::Snapshot;
-use crate::vectors::NO_ROW;
 
 /// Threads to share a large query with.
 #[derive(Clone, Copy)]
@@ -42,6 +40,7 @@ const SHARED_CODES: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
 /// What a thread met in its leaves.
 struct Share {
     candidates: Vec<Candidate>,
+    refused: Vec<(u32, u32)>,
     scanned: u64,
 }
 
@@ -51,11 +50,13 @@ impl<'a> Searcher<'a> {
         Self { team: Some(team).filter(|team| team.threads > 1), ..self }
     }
 
-    /// The team, if so many leaves are worth it.
+    /// The team, if so many leaves are worth it. Not where a recall target may end the search before the end of leaves that are read from disk: a
+    /// read in vain costs more than reads that wait for each other.
     pub(super) fn team_for(&self, snapshot: &Snapshot, leaves: usize) -> Option<Team<'a>> {
         let postings = snapshot.rows * (1 + self.store.params.spill);
         let codes = leaves.saturating_mul(postings / snapshot.leaves.len().max(1));
-        self.team.filter(|_| codes >= SHARED_CODES)
+        let reads_in_vain = self.front.is_some() && self.store.source.is_some();
+        self.team.filter(|_| codes >= SHARED_CODES && !reads_in_vain)
     }
 
     /// As [`Searcher::scan_leaves`] does, with a team.
@@ -75,19 +76,18 @@ impl<'a> Searcher<'a> {
         };
         let shares = team.share(team.threads, share)?;
         self.cost.scanned += shares.iter().map(|share| share.scanned).sum::<u64>();
-        let mut rest: Vec<&[Candidate]> = shares.iter().map(|share| &share.candidates[..]).collect();
+        let mut rest: Vec<_> = shares.iter().map(|share| (&share.candidates[..], &share.refused[..])).collect();
         for (number, choice) in choices.iter().enumerate() {
             if self.ends_at(choice.score) {
                 return Ok(true);
             }
-            let place = (number / team.threads) as u32;
-            for candidate in take_while(&mut rest[number % team.threads], |candidate| candidate.leaf <= place) {
-                if !candidate.may_pass(nearest.worst().min(self.ceiling)) {
-                    continue;
-                }
-                match candidate.row {
-                    NO_ROW => self.front.iter_mut().for_each(Front::refuse),
-                    row => self.admit(candidate.estimate, candidate.lower, row, nearest),
+            let ((candidates, refused), place) = (&mut rest[number % team.threads], (number / team.threads) as u32);
+            for (_, count) in take_while(refused, |(leaf, _)| *leaf <= place) {
+                self.front.iter_mut().for_each(|front| front.refuse(*count));
+            }
+            for candidate in take_while(candidates, |candidate| candidate.leaf <= place) {
+                if candidate.may_pass(nearest.worst().min(self.ceiling)) {
+                    self.admit(candidate.estimate, candidate.lower, candidate.row, nearest);
                 }
             }
         }
@@ -96,11 +96,10 @@ impl<'a> Searcher<'a> {
 
     /// Scans one thread's leaves, for what may be below `ceiling`.
     fn scan_share(&self, ceiling: f32, snapshot: &Snapshot, dealt: &[Choice<'_>], request: &Request<'_>) -> Result<Share> {
-        let keeps_refused = self.front.is_some();
-        let mut helper = Searcher { target: self.target.clone(), ceiling, helps: true, keeps_refused, ..Searcher::new(self.store) };
+        let mut helper = Searcher { ceiling, helps: true, ..Searcher::aimed(self.store, self.target.clone()) };
         helper.seen.clear();
         helper.scan_leaves(snapshot, dealt, request, &mut request.selector())?;
-        Ok(Share { candidates: helper.candidates, scanned: helper.cost.scanned })
+        Ok(Share { candidates: helper.candidates, refused: helper.refused, scanned: helper.cost.scanned })
     }
 }
 

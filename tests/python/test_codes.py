@@ -1,10 +1,14 @@
 """Codes of several bits in place of vectors: the bytes they take, what comes back, and how many of the true neighbours they find."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import sapwood as sw
 from conftest import EXACT, METRICS, clustered
+from sapwood.__main__ import STORAGE
 from sapwood.data import load_wordnet
 from sapwood.evaluate import recall
 
@@ -73,3 +77,15 @@ def test_codes_find_nearly_all_true_neighbours():
             index.add(rows)
             got = recall(index.search(queries, 10, beam=10**9).ids, truth, 10)
             assert got >= least, f"{storage}: {got:.3f}"
+
+
+def test_the_names_of_storage_are_the_same_everywhere() -> None:
+    package = Path(sw.__file__).parent
+    wanted = {"f32", "f16", "bf16", "int8", *(f"rabitq{bits}" for bits in range(3, 9))}
+    assert set(STORAGE) == wanted
+    for name in ("_core.pyi", "bench.py", "durable.py"):
+        text = (package / name).read_text()
+        assert set(re.findall(r'"(f32|f16|bf16|int8|rabitq\d)"', text)) == wanted, name
+    for name in sorted(wanted):
+        with sw.Index(8, storage=name) as index:
+            assert index.config["storage"] == name

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..bench import Bench
-from . import build, checkpoint, exact, growth, ingest, large_build, memory, parquet, search, single_adds, targets, time_order, turnover
+from . import (
+    build,
+    checkpoint,
+    disk_leaf_size,
+    exact,
+    growth,
+    ingest,
+    large_build,
+    memory,
+    parquet,
+    search,
+    single_adds,
+    targets,
+    time_order,
+    turnover,
+)
 
 EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "build": build.run,
     "checkpoint": checkpoint.run,
+    "disk-leaf-size": disk_leaf_size.run,
     "exact": exact.run,
     "growth": growth.run,
     "ingest": ingest.run,
@@ -23,4 +39,4 @@ EXPERIMENTS: Mapping[str, Callable[[Bench], None]] = {
     "turnover": turnover.run,
 }
 # These say nothing without our index: there is no peer side to them.
-NEEDS_OURS = {"checkpoint", "growth", "ingest", "large-build", "single-adds", "targets", "time-order", "turnover"}
+NEEDS_OURS = {"checkpoint", "disk-leaf-size", "growth", "ingest", "large-build", "single-adds", "targets", "time-order", "turnover"}
